@@ -20,27 +20,7 @@ from .workload import check_whole
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
 DIRECTORIES, FILES, LINES = 500, 200, 40
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "import",
-    "return",
-    "class",
-    "def",
-    "self",
-    "value",
-    "result",
-    "error",
-    "handle",
-    "call",
-]
+WORDS = "the quick brown fox jumps over a dog import return class def self value result error handle call"
 NEEDLE = "needle_in_a_haystack"
 PATTERNS = {"a word": NEEDLE, "an expression": r"needle_\w+_haystack"}
 
@@ -67,13 +47,13 @@ async def searching(rounds: int, workspace: Path) -> Figure:
 
 def grow(workspace: Path) -> int:
     """Make the files, and return how many contain the needle."""
-    draw, found = random.Random(1), 0
+    draw, words, found = random.Random(1), WORDS.split(), 0
     (workspace / ".gitignore").write_text("*.pyc\n/build/\nnode_modules/\n__pycache__/\n*.log\n")
     for directory in range(DIRECTORIES):
         place = workspace / f"package{directory % 20}/part{directory}"
         place.mkdir(parents=True)
         for file in range(FILES):
-            lines = [" ".join(draw.choices(WORDS, k=8)) for _ in range(LINES)]
+            lines = [" ".join(draw.choices(words, k=8)) for _ in range(LINES)]
             if draw.random() < 0.01:
                 lines.append(f"{NEEDLE} here")
                 found += 1

@@ -38,6 +38,7 @@ LONGEST = (
 is missing here, or has become fast, ends later or earlier."""
 
 SMOKE = (
+    "adapters/test_session_calls.py",
     "approvals/test_store.py",
     "backends/egress/test_head.py",
     "backends/egress/test_rules.py",
@@ -56,6 +57,7 @@ SMOKE = (
     "cli/test_app.py",
     "config/test_load.py",
     "config/test_schema.py",
+    "mcp/client/test_register.py",
     "test_batch.py",
     "test_channel_policy.py",
     "test_policy.py",

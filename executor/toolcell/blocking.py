@@ -202,7 +202,8 @@ class Session:
         **others: Never,
     ) -> ToolResult:
         """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
-        `on_output` is called in another thread, so it may be slow.
+        `on_output` is called in another thread, so it may be slow. An exception in the waiting thread, such as
+        KeyboardInterrupt, cancels the call.
         """
 
         misuse.check_names("Session.call", others, BlockingCallOptions)
@@ -228,7 +229,13 @@ class Session:
             on_progress=on_progress,
             on_output=None if on_output is None else hear,
         )
-        return self._running().call(call)
+        future = self._running().start_task_soon(call)
+        try:
+            result: ToolResult = future.result()
+        except BaseException:
+            future.cancel()
+            raise
+        return result
 
     def call_again(self, confirmation: str, *, timeout: float | None = None) -> ToolResult:
         """As `toolcell.Session.call_again`, without callbacks."""

@@ -18,13 +18,14 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.result import ToolResult
 
 from . import misuse
+from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
-from .dispatch.reports import OnProgress
+from .dispatch.reports import OnLog, OnProgress
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
 from .errors import UsageError
@@ -53,6 +54,8 @@ class CallOptions(TypedDict, total=False):
     idempotency_key: str | None
     on_progress: OnProgress | None
     on_output: OnOutput | None
+    on_log: OnLog | None
+    approver: Approver | None
 
 
 class Session:
@@ -218,6 +221,8 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
+        on_log: OnLog | None = None,
+        approver: Approver | None = None,
         **others: Never,
     ) -> ToolResult:
         """Call a tool and wait for its result.
@@ -233,8 +238,10 @@ class Session:
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
         with a count in its place, and the result waits for it for up to 1 s. A plain function runs on the event loop
-        and blocks all calls until it returns; the log warns of one that takes 0.1 s. An exception of either callback
-        is logged, once per call.
+        and blocks all calls until it returns; the log warns of one that takes 0.1 s. `on_log(level, message, fields)`
+        is called with what the tool logs, on the event loop. An exception of a callback is logged. `approver` decides
+        if the call needs approval and the session has nobody to ask: the supervisor's approver and channels that can
+        approve come first.
         """
         core = self._core
         if core.caller.life.closed or not core.is_here():
@@ -251,12 +258,27 @@ class Session:
             misuse.check_callable("on_progress", on_progress)
         if on_output is not None:
             misuse.check_callable("on_output", on_output)
+        if on_log is not None:
+            misuse.check_callable("on_log", on_log)
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None, None),
+            (
+                core.services,
+                core.caller,
+                core.routes,
+                call_id,
+                timeout,
+                on_progress,
+                on_output,
+                self,
+                None,
+                on_log,
+                None,
+                approver,
+            ),
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:

@@ -5,12 +5,13 @@ A block is what its language says. An HTML comment in the line before it says mo
     <!-- setup: session -->    a fragment; it follows the program of that name in tests/docs/setups/
     <!-- continues -->         it follows the block before it on the page, in one program
     <!-- pytest -->            it is a part of the page's test file
+    <!-- extra: langchain -->  a program that needs this extra, and a `model`, which tests/adapters/models has
     <!-- exit: 2 -->           a console block's command ends with this status
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,6 +19,10 @@ SETUPS = Path(__file__).resolve().parent / "setups"
 DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md", "benchmarks/README.md")
 _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
+EXTRAS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
+"""The extras whose programs `tests/adapters/test_documents.py` runs."""
+MODELS = ROOT / "tests/adapters/models"
+"""What defines each framework's scripted `model`."""
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>[a-z]+)(?:: (?P<value>\S+))? -->\n\n?)?"
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
@@ -39,12 +44,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Program:
-    """A Python program of a page: one block, or several that continue one another; `says` is the output it shows."""
+    """A Python program of a page: one block, or several that continue one another. `says` is the output that it shows,
+    and `extra` the extra that it needs."""
 
     page: str
     line: int
     text: str
     says: str | None
+    extra: str
 
     @property
     def name(self) -> str:
@@ -67,22 +74,24 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def programs(page: str) -> list[Program]:
-    """The Python programs of a page, but those that are tests."""
+def programs(page: str, extra: str = "") -> list[Program]:
+    """The Python programs of a page, but those that are tests: those that need this extra, or none."""
     made: list[Program] = []
     before = ""
     for block in blocks(page):
         if block.language == "output" and before == "python":
-            made[-1] = Program(page, made[-1].line, made[-1].text, block.text)
+            made[-1] = replace(made[-1], says=block.text)
         elif block.language == "python" and block.mark != "pytest":
             if block.mark == "continues":
-                last = made.pop()
-                made.append(Program(page, last.line, f"{last.text}\n{block.text}", last.says))
+                made[-1] = replace(made[-1], text=f"{made[-1].text}\n{block.text}")
             else:
                 start = (SETUPS / f"{block.value}.py").read_text() + "\n" if block.mark == "setup" else ""
-                made.append(Program(page, block.line, start + block.text, None))
+                needs = block.value if block.mark == "extra" else ""
+                if needs:
+                    start = (MODELS / f"{needs.replace('-', '_')}.py").read_text() + "\n"
+                made.append(Program(page, block.line, start + block.text, None, needs))
         before = block.language
-    return made
+    return [program for program in made if program.extra == extra]
 
 
 def shown_tests(page: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,8 @@ from pydantic import BaseModel
 import toolcell as package
 from toolcell import ErrorBase, Limits, Profile, Session, ToolError
 from toolcell.cli.app import toolcell
-from toolcell.config.schema import ProfileTable, SupervisorTable
+from toolcell.config.schema import McpServerTable, ProfileTable, SupervisorTable
+from toolcell.mcp import mcp_toolset
 from toolcell_tools import ToolOptions
 
 from .pages import DESIGN, PAGES, ROOT
@@ -151,6 +153,11 @@ def test_every_setting_is_in_a_table() -> None:
     assert table == {*ProfileTable.model_fields, *SupervisorTable.model_fields}
 
 
+def test_every_key_and_argument_for_an_mcp_server_is_in_a_table() -> None:
+    assert names(section("docs/mcp-client.md", "In the settings")) == {*McpServerTable.model_fields}
+    assert names(section("docs/mcp-client.md", "Options")) | {"http"} == {*inspect.signature(mcp_toolset).parameters}
+
+
 def test_every_option_of_a_tool_is_in_the_table() -> None:
     assert names(section("docs/tools.md", "Options")) == {*ToolOptions.__annotations__, "success", "validate"}
 
@@ -171,7 +178,10 @@ def test_every_public_name_is_in_the_api_reference_once() -> None:
         f"toolcell.{name}" for name in package.__all__
     )
     for module in (name for name in shown if name.removeprefix("toolcell.") not in package.__all__):
-        importlib.import_module(module)
+        if module.startswith("toolcell.adapters."):  # it may need a framework
+            assert find_spec(module) is not None
+        else:
+            importlib.import_module(module)
 
 
 # -- hosts ------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,17 @@ import tomllib
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
-ELSEWHERE = {"extras": "pytest tests/extras"}
-"""Folders with tests of what is installed for them alone, and the command that runs them."""
+OF_FRAMEWORKS = (
+    "adk deepagents documents examples fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace "
+    "smolagents"
+)
+ELSEWHERE = {
+    "extras": "pytest tests/extras",
+    "mcp/published": "python -m tests.mcp.published",
+    "mcp/server": "pytest tests/mcp/server",
+    **{f"adapters/test_{name}.py": ".ci/adapters" for name in OF_FRAMEWORKS.split()},
+}
+"""Folders and files with tests of what is installed for them alone, and the command that runs them."""
 
 
 @pytest.mark.parametrize("name", [*LONGEST, *SMOKE])

@@ -36,4 +36,4 @@ class Answer(NamedTuple):
     output: object
     display: str
     artifacts: "Sequence[Artifact]" = ()
-    content: "Sequence[Mapping[str, str]]" = ()
+    content: "Sequence[Mapping[str, Any]]" = ()

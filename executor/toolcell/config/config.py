@@ -13,6 +13,8 @@ from toolcell.policy import TierPolicy
 from toolcell.profile import Profile
 from toolcell_tools.capability import SessionKind
 
+from .servers import McpServer
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -42,6 +44,8 @@ class Config:
     hook_timeout_s: float | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
+    servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType[str, McpServer]({}))
+    """MCP servers by name. A supervisor has a toolset for each."""
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
     )

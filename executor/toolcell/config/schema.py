@@ -453,6 +453,40 @@ class PolicyTable(_Table):
     channels: Annotated[dict[_Text, "PolicyTable"], _values_of("a table of channels")] = {}
 
 
+class McpServerTable(_Table):
+    """One MCP server: the keys that MCP clients share, then the other arguments of `mcp_toolset`."""
+
+    wanted: ClassVar[str] = 'a table such as { command = "mcp-server-git" }'
+    command: Annotated[_Text, AfterValidator(_not_empty)] = ""
+    args: _Texts = []
+    env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
+    url: Annotated[_Text, AfterValidator(_not_empty)] = ""
+    headers: Annotated[dict[_Text, _Text], _table_of("text")] = {}
+    type: Annotated[_Text, _known("transport", frozenset({"stdio", "http", "streamable-http"}))] = ""
+    disabled: _Flag = False
+    profile: ProfileTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    needs: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
+    tier: Annotated[_Text, _known("tier", frozenset(PermissionTier))] = ""
+    tiers: Annotated[
+        dict[_Text, Annotated[_Text, _known("tier", frozenset(PermissionTier))]],
+        _values_of('a table such as { search = "read_only" }'),
+    ] = {}
+    prefix: _Text = ""
+    requires_approval: _Flag = False
+    timeout: _Seconds = 1.0
+    required: _Flag = False
+
+    @model_validator(mode="after")
+    def _is_one_server(self) -> "McpServerTable":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("is a server with a command or with a url, and not with both. Set one of them.")
+        if self.url and (self.args or self.env):
+            raise ValueError("has a url, and no process that could have args or env. Leave them out.")
+        if self.command and self.headers:
+            raise ValueError("has a command, which takes no headers. Leave them out.")
+        return self
+
+
 ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in SessionKind})
 
 
@@ -463,3 +497,7 @@ class FileTable(_Table):
     profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
     supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     policy: PolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    mcpServers: Annotated[
+        dict[Annotated[_Text, AfterValidator(_not_empty)], McpServerTable],
+        _values_of('a table such as { git = { command = "mcp-server-git" } }'),
+    ] = {}

@@ -56,7 +56,7 @@ async def ask(
 ) -> Mapping[str, Any] | PermissionDenied | Cancelled:
     """The approved arguments, or the error of a call that may not run: Cancelled if the session closes meanwhile."""
     services, caller, declaration = context.services, context.caller, tool.declaration
-    approver = caller.approver
+    approver = context.approver if caller.approver is None else caller.approver
     if approver is None and services.durable is None:
         message = (
             f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
@@ -65,7 +65,24 @@ async def ask(
         summary = Preview.of_call(tool.name, call.arguments).for_people().summary
         show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
-    request = ApprovalRequest(
+    request = await request_of(context, tool, call, reason)
+    if caller.life.closed:  # while the preview was made
+        return closed(tool.name, caller.life)
+    began = time.monotonic()
+    answer, why = await _answer(context, approver, request, declaration)
+    if context.trace is not None:
+        context.trace.approval_asked(began, time.monotonic(), why)
+    if caller.life.closed:
+        return closed(tool.name, caller.life)
+    if isinstance(answer, Approved):
+        return call.arguments if answer.arguments is None else answer.arguments
+    return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
+
+
+async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall, reason: str) -> ApprovalRequest:
+    """The request for approval of a call, with its preview, which is made in a cell."""
+    caller, declaration = context.caller, tool.declaration
+    return ApprovalRequest(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
@@ -78,20 +95,30 @@ async def ask(
         session_id=caller.id,
         agent_id=caller.agent_id,
         session_kind=caller.kind,
-        expires_at=(now := services.approvals().now()) + services.approval_timeout_s,
+        expires_at=(now := context.services.approvals().now()) + context.services.approval_timeout_s,
         created_at=now,
     )
-    if caller.life.closed:  # while the preview was made
-        return closed(tool.name, caller.life)
-    began = time.monotonic()
-    answer, why = await _answer(context, approver, request, declaration)
-    if context.trace is not None:
-        context.trace.approval_asked(began, time.monotonic(), why)
-    if caller.life.closed:
-        return closed(tool.name, caller.life)
-    if isinstance(answer, Approved):
-        return call.arguments if answer.arguments is None else answer.arguments
-    return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
+
+
+async def put_up(
+    context: CallContext, request: ApprovalRequest, declaration: ToolDeclaration
+) -> ApprovalRequest | None:
+    """Keep a request for a call that will be made when somebody has answered. None if the answer is there already, or
+    if the request cannot be kept: the call then tells why."""
+    store = context.services.approvals()
+    try:
+        if await in_thread(partial(store.covering, request)) is not None:
+            return None
+        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        store.leave(kept.id)
+        entry = await in_thread(partial(store.get, kept.id))
+    except (sqlite3.Error, NoThread, UsageError):
+        _log.exception("approval of the call %s cannot be asked", request.call_id)
+        return None
+    if entry.state != "pending":
+        return None
+    record_approval(context, kept, "", event="asked")
+    return kept
 
 
 def closed(tool: str, life: SessionLife) -> Cancelled:

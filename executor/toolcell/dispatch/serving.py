@@ -80,6 +80,8 @@ class SessionRun(Run):
         output is saved to files.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
+        if route.translate is not None:
+            self.sent, self.packed = route.translate(call), None
         if watch is not None:
             self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
@@ -151,8 +153,10 @@ class SessionRun(Run):
     def on_log(self, log: Log) -> None:
         if not self._may_record("log"):
             return
-        journal, session_id = self._services.journal, self._context.caller.id
-        tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
+        journal, context = self._services.journal, self._context
+        tell_log(
+            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, context.on_log
+        )
 
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:
@@ -294,8 +298,8 @@ class SessionRun(Run):
     def _new_principal(self) -> broker.Principal:
         caller = self._context.caller
         self._trail = Trail(partial(self._record, "http"))
-        rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
-        requester = Requester(rules, caller.http, self._trail, self._context.trace)
+        rules = self._route.requests if Capability.HTTP in self._route.grants else ()
+        requester = Requester(rules, self._route.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
             caller.id, caller.agent_id, caller.access, caller.memory, caller.readable_web(), requester
         )

@@ -597,6 +597,10 @@ class Pool:
         """For each kept process, the paths to which it may write."""
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
+    def is_serving(self, key: CellKey) -> bool:
+        """Whether a cell of this key runs a call now."""
+        return any(cell.spec.key == key and cell.calls.run is not None for cell in self.cells.values())
+
     def _check_empty(self) -> None:
         gone = not (self.all_cells or self.slots.vacating)
         if not self._open and gone and self._on_empty is not None:

@@ -196,7 +196,7 @@ class Run(ABC):
         """`wall_s` is the call's whole time from now, in seconds. Runs with the same non-empty word in `exclusive` do
         not overlap. `packed` are the encoded arguments, if their check has encoded them.
         """
-        self.call = call
+        self.call = self.sent = call  # `sent` is the call as the cell gets it
         self.packed = packed
         self.spec = spec
         self.queued_at = now = time.monotonic()

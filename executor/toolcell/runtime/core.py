@@ -22,7 +22,7 @@ from toolcell.sessions import ending
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls
 from toolcell.sessions.opening import Opening
-from toolcell.sessions.reach import as_offered
+from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.shipping import latest
 from toolcell.state.sessions import KeptSession
 from toolcell.usage_limits import SessionUsage
@@ -332,10 +332,10 @@ class SessionCore:
         for tool in tools:
             if tool.placement == "cell":
                 services.catalog.shipment(tool)
-        declared = [tool.declaration for tool in tools if not lacking(caller, tool)]
-        declared += [tool.declaration for tool in self._owner.settings.provider_tools.values()]
-        offered = [one for one in declared if is_offered(services.policy, one, caller.data.info)]
-        return [as_offered(one, caller.profile, caller.web, caller.memory) for one in offered]
+        known = [(tool.declaration, profile_of(tool, caller.profile)) for tool in tools if not lacking(caller, tool)]
+        known += [(tool.declaration, caller.profile) for tool in self._owner.settings.provider_tools.values()]
+        offered = [each for each in known if is_offered(services.policy, each[0], caller.data.info)]
+        return [as_offered(declared, profile, caller.web, caller.memory) for declared, profile in offered]
 
     async def is_idempotent(self, name: str) -> bool:
         """Whether a call of this tool may be repeated: it is idempotent, or changes nothing."""

@@ -24,6 +24,7 @@ from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules, unknown_arguments
+from toolcell.dispatch.listing import listed
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
@@ -39,6 +40,7 @@ from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
@@ -600,6 +602,27 @@ class Runtime:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)
+
+    async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
+        """The list of tools that a source gives in its cell of this session; None if it may not start there. For
+        toolsets of foreign tools. Raises ToolsetError."""
+        core = self.session(session.session_id)
+        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+
+    def require_apart(self, profile: Profile) -> None:
+        """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
+        require_apart(self.record.path, profile.writable)
+        if self.settings.state is not None:
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
+
+    def report_source(self, session: SessionInfo, source: str, what: str) -> None:
+        """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
+        report_refused(self.services, session.session_id, source, what)
+
+    def session(self, id: str) -> SessionCore:
+        """The open session with this id."""
+        return self._sessions[id]
 
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)

@@ -146,7 +146,7 @@ def settings_of(
     return Settings(
         tools=here,
         provider_tools=elsewhere,
-        toolsets=_toolsets(toolsets),
+        toolsets=(*_toolsets(toolsets), *_configured(config)),
         profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
         hooks=checked_hooks(hooks),
         policy=StricterPolicy(checked_policy(policy), denials) if denials else checked_policy(policy),
@@ -223,6 +223,15 @@ def _toolsets(toolsets: Iterable[Toolset]) -> tuple[Toolset, ...]:
         if not isinstance(each, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"toolsets holds {each!r}, which is not a Toolset. Tools themselves go into tools=.")
     return tuple(found)
+
+
+def _configured(config: Config | None) -> Iterable[Toolset]:
+    """The toolsets of the MCP servers in the settings."""
+    if config is None or not config.servers:
+        return ()
+    from toolcell.mcp.client.configured import toolset_of  # which other programs do not need
+
+    return [toolset_of(server) for server in config.servers.values()]
 
 
 def _http_of(config: Config | None) -> BrokeredHttp:

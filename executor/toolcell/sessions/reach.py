@@ -10,6 +10,8 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 
+from .foreign import source_of
+
 NOTHING: frozenset[Capability] = frozenset()
 SEARCHES = "searches"
 """The key in a tool's metadata which says that it needs a search engine, and not only the web."""
@@ -38,11 +40,18 @@ WHY: Mapping[Capability, tuple[str, str]] = {
 """Why nothing is reached, and what whoever runs the agent can do."""
 
 
+def profile_of(tool: Tool[..., object], session: Profile) -> Profile:
+    """The profile of the tool's cells in a session with this profile, before it is narrowed to the grants."""
+    source = source_of(tool)
+    return session if source is None else source.profile_in(session)
+
+
 def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capability]:
     """The capabilities that the tool needs and that reach nothing here. A host tool needs no cell's network."""
     needs = tool.needs
     if not needs & WHY.keys():
         return NOTHING
+    profile = profile_of(tool, profile)
     found: set[Capability] = set()
     if Capability.NET in needs and tool.placement == "cell" and _is_closed(profile):
         found.add(Capability.NET)

@@ -253,6 +253,26 @@ def test_a_blocking_start_that_fails_leaves_no_thread_and_may_be_tried_again(
         assert supervisor.open_session("main", workspace=workspace).call("echo", {"value": 1}).unwrap() == 1
 
 
+def test_an_interrupt_ends_a_blocking_call_and_the_next_one_runs(tmp_path: Path) -> None:
+    code = f"""
+        import os, signal, threading, time
+        from toolcell import base_tools
+        from toolcell.blocking import Supervisor
+        with Supervisor(base_tools()) as supervisor:
+            session = supervisor.open_session("main", workspace={str(tmp_path)!r})
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                session.call("shell", {{"command": "sleep 20"}})
+            except KeyboardInterrupt:
+                began = time.monotonic()
+                while "busy" in repr(supervisor) and time.monotonic() - began < 10:
+                    time.sleep(0.01)
+            print("busy" in repr(supervisor), session.call("shell", {{"command": "echo on"}}).output["stdout"])
+    """
+    done = program(code, "-W", "error")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False on\n\n", "")
+
+
 def test_a_callback_cannot_close_what_would_wait_for_it(workspace: Path) -> None:
     heard: list[str] = []
 

@@ -180,7 +180,8 @@ async def test_user_and_invocation_stand_beside_the_agent_in_tools_policy_and_jo
     directory = StateDirectory(tmp_path / "state")
     entries = JournalReader(directory.log, directory.database).entries()
     kept = [each.record.data for each in entries if each.record.kind in ("intent", "call")]
-    assert [(one.user_id, one.invocation_id) for one in seen] == [("ada", "turn-1"), ("ada", "turn-2")]
+    told = list(dict.fromkeys((one.user_id, one.invocation_id) for one in seen))
+    assert told == [("ada", "turn-1"), ("ada", "turn-2")]
     assert [(one["user"], one["invocation"]) for one in kept] == [("ada", "turn-1")] * 2 + [("ada", "turn-2")] * 2
     assert main.user_id == "ada" and child.invocation_id == "turn-2"
 

@@ -30,12 +30,9 @@ def nearest(lines: list[str], wanted: list[str]) -> Nearest | None:
     for offset, line in enumerate(asked):
         for number in places.get(line, ()) if line else ():
             votes[number - offset] = votes.get(number - offset, 0) + 1
-    if votes:
-        best = max(votes, key=lambda first: (votes[first], -first))
-    else:
-        best = _most_like(lines, asked)
-        if best is None:
-            return None
+    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(lines, asked)
+    if best is None:
+        return None
     first = max(best, 0)
     pairs = [(number, lines[number] if number < len(lines) else "", wanted[number - best])
              for number in range(first, best + len(wanted))]  # fmt: skip

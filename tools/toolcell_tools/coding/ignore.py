@@ -65,7 +65,8 @@ def _groups(lines: Sequence[str]) -> tuple[_Group, ...]:
         takes_in, is_path, pattern = rule
         if not groups or groups[-1][0] != takes_in:
             groups.append((takes_in, [], []))
-        groups[-1][2 if is_path else 1].append(pattern)
+        _, names, paths = groups[-1]
+        (paths if is_path else names).append(pattern)
     return tuple(_Group(takes_in, _any(names), _any(paths)) for takes_in, names, paths in reversed(groups))
 
 

@@ -240,7 +240,7 @@ class Cell(Stateful):
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable if the arguments cannot be sent."""
-        context, call, meter = context_of(run, now), run.call, self._meter
+        context, call, meter = context_of(run, now), run.sent, self._meter
         meter.evidence.new_call()  # first: it may raise OSError, and nothing is sent yet
         if meter.reads_clock:
             meter.read_clock()

@@ -1,0 +1,191 @@
+"""deepagents: a session as the sandbox in which a deep agent runs commands and keeps files.
+
+    agent = create_deep_agent(model, backend=SessionSandbox(session), checkpointer=InMemorySaver())
+
+The supervisor has `workspace_tools()`. A session's other tools come from `toolcell.adapters.langchain`. Needs the extra
+`[deepagents]`.
+"""
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from deepagents.backends.protocol import (
+    DeleteResult,
+    EditResult,
+    ExecuteResponse,
+    FileDownloadResponse,
+    FileUploadResponse,
+    GlobResult,
+    GrepResult,
+    LsResult,
+    ReadResult,
+    WriteResult,
+)
+from deepagents.backends.sandbox import BaseSandbox
+
+from toolcell.errors import UsageError
+from toolcell.session import Session
+from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout, ValidationError
+from toolcell_tools.result import ToolResult
+
+from .langchain import with_interrupts
+from .session_calls import SessionCalls
+from .workspace import workspace_tools
+
+__all__ = ["SessionSandbox", "workspace_tools"]
+
+T = TypeVar("T")
+_ERRORS = {
+    "ENOENT": "file_not_found",
+    "EACCES": "permission_denied",
+    "EROFS": "permission_denied",
+    "EISDIR": "is_directory",
+    "ENOTDIR": "invalid_path",
+    "ENAMETOOLONG": "invalid_path",
+}
+_TIMED_OUT = 124  # as timeout(1) exits
+
+
+class SessionSandbox(BaseSandbox):
+    """The backend of a deep agent whose commands and file operations run in cells of a session.
+
+    - An absolute path outside of the workspace is taken below it: `/notes.txt` is `notes.txt` of the workspace.
+    - A command that needs approval interrupts the graph, as a tool of `to_langchain_tools` does.
+    - What the session may not do is an error for the model: a Worker may read, and neither write nor run commands.
+    - /tmp is empty at the start of each command.
+    - Use `ainvoke` or `astream` of the agent. The methods without `a` work in any thread but the event loop's.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Make the backend, on the event loop of the session. Raises RuntimeError elsewhere."""
+        self._calls = SessionCalls(session)
+        self._loop = asyncio.get_running_loop()
+        self._root = str(session.workspace)
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self._calls.session.id
+
+    # -- the primitives ------------------------------------------------------------------------------------------------
+
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Run a shell command in the workspace, for at most `timeout` seconds or the time of the session's profile."""
+        result = await self._call("workspace_run", {"command": [command], "merged": True}, timeout)
+        if result.is_error:
+            exit_code = _TIMED_OUT if isinstance(result.error, Timeout) else 1
+            return ExecuteResponse(output=result.for_model(), exit_code=exit_code)
+        done = result.output
+        return ExecuteResponse(output=done["stdout"], exit_code=done["exit_code"], truncated=done["truncated"])
+
+    async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """Write files, one call each."""
+        answers: list[FileUploadResponse] = []
+        for path, content in files:
+            data = {"path": self._inside(path), "data": b64encode(content).decode("ascii")}
+            answers.append(FileUploadResponse(path=path, error=_told(await self._call("workspace_put", data))))
+        return answers
+
+    async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """Read files, one call each."""
+        answers: list[FileDownloadResponse] = []
+        for path in paths:
+            result = await self._call("workspace_get", {"path": self._inside(path)})
+            content = None if result.is_error else b64decode(result.output)
+            answers.append(FileDownloadResponse(path=path, content=content, error=_told(result)))
+        return answers
+
+    async def _call(self, name: str, arguments: dict[str, Any], timeout: int | None = None) -> ToolResult:
+        return await with_interrupts(self._calls, name, arguments, timeout=timeout or None)
+
+    # -- the same without await ----------------------------------------------------------------------------------------
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """As `aexecute`."""
+        return self._wait(self.aexecute(command, timeout=timeout))
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """As `aupload_files`."""
+        return self._wait(self.aupload_files(files))
+
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """As `adownload_files`."""
+        return self._wait(self.adownload_files(paths))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            work.close()
+            raise UsageError("This would block the session's event loop. Use ainvoke or astream of the agent.")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # -- paths below the workspace -------------------------------------------------------------------------------------
+
+    def _inside(self, path: str | None) -> str:
+        """The path in the workspace. Nothing is checked here: the cell sees no other place that it could write to."""
+        given = path or "/"
+        is_there = given == self._root or given.startswith(f"{self._root}/")
+        return given if is_there else f"{self._root}/{given.lstrip('/')}".rstrip("/")
+
+    def ls(self, path: str) -> LsResult:
+        return super().ls(self._inside(path))
+
+    async def als(self, path: str) -> LsResult:
+        return await super().als(self._inside(path))
+
+    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        return super().read(self._inside(file_path), offset, limit)
+
+    async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        return await super().aread(self._inside(file_path), offset, limit)
+
+    def write(self, file_path: str, content: str) -> WriteResult:
+        return super().write(self._inside(file_path), content)
+
+    async def awrite(self, file_path: str, content: str) -> WriteResult:
+        return await super().awrite(self._inside(file_path), content)
+
+    def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
+        return self._wait(self.aedit(file_path, old_string, new_string, replace_all))
+
+    async def aedit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
+        """One command, however long the strings are: files that BaseSandbox puts into /tmp would not last."""
+        if not old_string:
+            return await super().aedit(file_path, old_string, new_string, replace_all)  # says that it is empty
+        return await self._aedit_inline(self._inside(file_path), old_string, new_string, replace_all)
+
+    def delete(self, file_path: str) -> DeleteResult:
+        return super().delete(self._inside(file_path))
+
+    def grep(self, pattern: str, path: str | None = None, glob: str | None = None, **options: Any) -> GrepResult:
+        return super().grep(pattern, self._inside(path), glob, **options)
+
+    async def agrep(self, pattern: str, path: str | None = None, glob: str | None = None, **options: Any) -> GrepResult:
+        return await super().agrep(pattern, self._inside(path), glob, **options)
+
+    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        return super().glob(pattern, self._inside(path))
+
+    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        return await super().aglob(pattern, self._inside(path))
+
+
+def _told(result: ToolResult) -> Any:
+    """The error in the backend's words, or None."""
+    error = result.error
+    match error:
+        case None:
+            return None
+        case ExecutionError(data={"errno": str(name)}) if name in _ERRORS:
+            return _ERRORS[name]
+        case PermissionDenied():
+            return "permission_denied"
+        case ValidationError():
+            return "invalid_path"
+        case _:
+            return error.message

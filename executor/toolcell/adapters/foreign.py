@@ -1,0 +1,88 @@
+"""A framework's tool as a tool that runs in a cell: by value, or by the import path `module:name`."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import Parameter, signature
+from typing import Any, Unpack, cast
+
+from toolcell.errors import UsageError
+from toolcell_tools.definition import Tool
+from toolcell_tools.dynamic import DynamicTool, dynamic_tool
+from toolcell_tools.function import tool
+from toolcell_tools.options import DynamicOptions, ToolOptions
+from toolcell_tools.rules import suggested_name
+
+__all__ = ["cell_function", "cell_tool", "found"]
+
+
+def found(given: object) -> object:
+    """`given`, or what the import path `module:name` leads to, if it is a text. The module is imported in this process:
+    for one that you do not trust, use `module_toolset`. Raises UsageError."""
+    if not isinstance(given, str):
+        return given
+    module, colon, name = given.partition(":")
+    if not (module and colon and name):
+        raise UsageError(f"{given!r} is not the import path of a tool. Write it as 'package.module:name'.")
+    value: object = import_module(module)
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise UsageError(f"{given!r} leads to no tool: there is no {part!r} in {module!r}.")
+        value = getattr(value, part)
+    return value
+
+
+def cell_function(
+    fn: Callable[..., Any],
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    **options: Unpack[DynamicOptions],
+) -> Tool[..., Any]:
+    """A tool of the function inside a framework's tool. The cell runs the function without the framework.
+
+    `parameters` is the framework's schema. If it describes something else than the function's parameters, such as the
+    fields of its only parameter, the tool has the schema that toolcell derives of the function. Raises
+    ToolDefinitionError.
+    """
+    named, properties = suggested_name(name), set(cast("Mapping[str, Any]", parameters.get("properties", {})))
+    takes = signature(fn).parameters
+    if any(one.kind is Parameter.VAR_KEYWORD or one.annotation is Parameter.empty for one in takes.values()):
+        return cell_tool(fn, _with_names, name=name, description=description, parameters=parameters, **options)
+    all_options = cast("ToolOptions", {**options, "name": named, "description": description})
+    if properties <= takes.keys():
+        all_options["parameters_schema"] = parameters
+    return tool(fn, **all_options)
+
+
+def _with_names(fn: Any, arguments: dict[str, Any]) -> Any:
+    return fn(**arguments)
+
+
+def cell_tool(
+    given: object,
+    run: Callable[[Any, dict[str, Any]], Any],
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    **options: Unpack[DynamicOptions],
+) -> DynamicTool:
+    """A tool whose calls are `run(object, arguments)` in a cell, where `object` is what `found(given)` returns there.
+
+    Given as an object, the framework's tool is sent by value (cloudpickle), and only a locked-down cell opens it. Given
+    as an import path, the cell imports it, so it may hold what does not pickle. `run` is a plain or an async function
+    at the top of a module. A name that is none for toolcell is replaced by a similar one. `options` are those of
+    `dynamic_tool`; without `needs`, the tool gets no capability. Raises UsageError or ToolDefinitionError.
+    """
+
+    def handler(arguments: dict[str, Any]) -> Any:
+        return run(found(given), arguments)
+
+    return dynamic_tool(
+        suggested_name(name),
+        handler=handler,
+        parameters=dict(parameters),
+        description=description,
+        **options,
+    )

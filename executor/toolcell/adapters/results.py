@@ -1,0 +1,24 @@
+"""The parts of a result in the forms that agent frameworks take."""
+
+from typing import Any
+
+from toolcell_tools.exports.results import blocks_of, in_text, output_text
+from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
+
+__all__ = ["blocks_of", "in_text", "text_of", "value_of"]
+
+
+def text_of(result: ToolResult) -> str:
+    """The output as JSON, or the error as `{"error": …}`, and the notices; "" if content blocks are the whole answer.
+
+    The blocks themselves come from `blocks_of`, and `in_text` has a line for a block that the framework cannot take.
+    """
+    return output_text(result)
+
+
+def value_of(result: ToolResult) -> Any:
+    """The output as a JSON value, for frameworks that write it themselves: as text if there are notices, or if it is
+    too long for a model."""
+    if result.notices or len(result.encoded()) > FOR_MODEL_BYTES:
+        return output_text(result)
+    return result.output

@@ -1,0 +1,100 @@
+"""smolagents: the code of a CodeAgent in a cell.
+
+    supervisor = Supervisor([*base_tools(), PythonCell()])
+    agent = CodeAgent(tools=to_smolagents_tools(session), model=model, executor=CellPythonExecutor(session))
+
+Needs the extra `[smolagents]`.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from smolagents import FinalAnswerTool, Tool
+from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
+
+from toolcell.blocking import Session
+from toolcell.errors import UsageError
+
+from .python_cell import PythonCell, PythonEvent, PythonStep
+from .results import text_of
+from .smolagents import SmolagentsTool
+
+__all__ = ["CellPythonExecutor", "PythonCell"]
+
+
+class CellPythonExecutor(PythonExecutor):
+    """Runs the code of a CodeAgent in a cell: `CodeAgent(…, executor=CellPythonExecutor(session))`.
+
+    The supervisor has a `PythonCell()` among its tools. Variables last as long as the session. The code calls the
+    agent's tools by name: they run where they always do, those of a session in cells of their own. A tool that is not
+    of a session would run in your program, with arguments that the code chooses; it is refused, unless
+    `host_tools=True`. Whatever is installed can be imported, so pass `additional_authorized_imports=["*"]` to the
+    agent, which only tells the model. One piece of code makes at most `max_calls` calls.
+    """
+
+    def __init__(
+        self, session: Session, *, name: str = PythonCell.name, host_tools: bool = False, max_calls: int = 1_000
+    ) -> None:
+        self._session = session
+        self._name = name
+        self._host_tools = host_tools
+        self._max_calls = max_calls
+        self._tools: dict[str, Callable[..., Any]] = {}
+        self.state: dict[str, Any] = {}
+        """What the agent reads after an error: `_print_outputs`, the printed output."""
+
+    def send_tools(self, tools: dict[str, Tool]) -> None:
+        """Take the tools that code may call. Raises UsageError for one that would run in this process."""
+        given = {name: one for name, one in tools.items() if not isinstance(one, FinalAnswerTool)}
+        for name, one in given.items():
+            if not self._host_tools and not isinstance(one, SmolagentsTool):
+                raise UsageError(
+                    f"The tool {name!r} is not of a session, and would run in this process. Give the supervisor "
+                    "from_smolagents(tool), and the agent to_smolagents_tools(session); or pass host_tools=True."
+                )
+        self._tools = cast("dict[str, Callable[..., Any]]", given)
+
+    def send_variables(self, variables: dict[str, Any]) -> None:
+        """Set variables of the code. Raises UsageError if one is no JSON data."""
+        try:
+            json.dumps(variables)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"The agent's variables go to a cell as JSON, and {error}. Write a file instead."
+            ) from None
+        if variables:
+            self._step(PythonStep(action="set", value=variables))
+
+    def __call__(self, code_action: str) -> CodeOutput:
+        """Run code. Raises InterpreterError with an explanation for the model."""
+        event = self._step(PythonStep(action="run", code=code_action, tools=list(self._tools), value=None))
+        for _ in range(self._max_calls):
+            if event.event != "tool":
+                break
+            event = self._step(self._answered(event))
+        self.state["_print_outputs"] = event.logs
+        if event.event == "tool":
+            raise InterpreterError(f"The code made more than {self._max_calls:,} calls of tools, and was stopped.")
+        if event.event == "error":
+            raise InterpreterError(event.error)
+        return CodeOutput(output=event.output, logs=event.logs, is_final_answer=event.event == "final")
+
+    def _answered(self, event: PythonEvent) -> PythonStep:
+        """Call the tool that the code asks for. What goes wrong is an exception in the code."""
+        called = self._tools.get(event.tool)
+        if called is None:
+            return PythonStep(action="fail", value=f"There is no tool named {event.tool!r}.")
+        try:
+            value = called(*event.args, **event.kwargs)
+            json.dumps(value)
+        except Exception as error:
+            return PythonStep(action="fail", value=str(error) or type(error).__name__)
+        return PythonStep(action="answer", value=value)
+
+    def _step(self, step: PythonStep) -> PythonEvent:
+        result = self._session.call(self._name, step.model_dump())
+        if result.is_error:
+            self.state["_print_outputs"] = ""
+            raise InterpreterError(text_of(result))
+        return PythonEvent.model_validate(result.output)

@@ -1,0 +1,118 @@
+"""Tools of which sandbox backends of frameworks are made: run a command, put and get files. Programs call them, and
+models do not see them.
+
+    Supervisor([*workspace_tools(), …])
+"""
+
+import os
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability, PermissionTier
+from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import Tool
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import tool
+
+__all__ = ["FOR_PROGRAMS", "OUTPUT_BYTES", "workspace_tools"]
+
+OUTPUT_BYTES = 1024 * 1024
+"""The most that is kept of each stream of a command: its beginning."""
+FOR_PROGRAMS = {"audience": "program"}
+"""The metadata of a tool that adapters do not offer to models."""
+_PARALLEL = Annotations(destructive=True, open_world=True, sequential=False)
+
+
+@tool(
+    needs={Capability.READ, Capability.WRITE, Capability.EXEC},
+    uses={Capability.NET},
+    tier=PermissionTier.SYSTEM,
+    annotations=_PARALLEL,
+    metadata=FOR_PROGRAMS,
+)
+def workspace_run(
+    ctx: ToolContext, command: list[str], env: dict[str, str] | None = None, merged: bool = False
+) -> dict[str, Any]:
+    """Run a program in the workspace. Output goes to files, so a child that keeps a pipe open delays nothing.
+
+    Args:
+        command: The program and its arguments, or one text for /bin/sh, which may be longer than an argument may be.
+        env: Further environment variables.
+        merged: Whether stderr goes to stdout.
+    """
+    import subprocess
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w") as script, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        if len(command) == 1:
+            script.write(command[0])
+            script.flush()
+            command = ["/bin/sh", script.name]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ctx.workspace_root,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT if merged else err,
+                check=False,
+            )
+        except FileNotFoundError:
+            return {"exit_code": 127, "stdout": "", "stderr": f"{command[0]}: not found", "truncated": False}
+        texts: list[str] = []
+        truncated = False
+        for stream in (out, err):
+            stream.seek(0)
+            data = stream.read(OUTPUT_BYTES + 1)
+            truncated = truncated or len(data) > OUTPUT_BYTES
+            texts.append(data[:OUTPUT_BYTES].decode(errors="replace"))
+    return {"exit_code": done.returncode, "stdout": texts[0], "stderr": texts[1], "truncated": truncated}
+
+
+@tool(needs={Capability.WRITE}, tier=PermissionTier.WORKSPACE, annotations=_PARALLEL, metadata=FOR_PROGRAMS)
+def workspace_put(ctx: ToolContext, path: str, data: str) -> None:
+    """Write a file, and make its directory.
+
+    Args:
+        path: Where, absolute or below the workspace.
+        data: The bytes, as base64.
+    """
+    place = _place(ctx, path)
+    with _as_failure():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b64decode(data, validate=True))
+
+
+@tool(needs={Capability.READ}, tier=PermissionTier.READ_ONLY, metadata=FOR_PROGRAMS)
+def workspace_get(ctx: ToolContext, path: str) -> str:
+    """Read a file, as base64.
+
+    Args:
+        path: Where, absolute or below the workspace.
+    """
+    with _as_failure():
+        return b64encode(_place(ctx, path).read_bytes()).decode("ascii")
+
+
+def _place(ctx: ToolContext, path: str) -> Path:
+    return Path(ctx.workspace_root) / path
+
+
+class _as_failure:
+    """Turns an OSError into a ToolFailure, whose data has the name of the error, such as "ENOENT"."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            from errno import errorcode
+
+            raise ToolFailure(error.strerror or str(error), {"errno": errorcode.get(error.errno or 0, "")}) from error
+
+
+def workspace_tools() -> list[Tool[..., Any]]:
+    """The tools that a sandbox backend needs in its supervisor: `workspace_run`, `workspace_put`, `workspace_get`."""
+    return [workspace_run, workspace_put, workspace_get]

@@ -1,0 +1,116 @@
+"""deepagents' own agent, with a scripted model, whose sandbox is a session."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from deepagents import create_deep_agent
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from tests.adapters.kit import KIT
+from tests.adapters.test_langchain import THREAD, Scripted, told
+from tests.conftest import Supervise
+
+from toolcell import Session, TierPolicy, UsageError
+from toolcell.adapters.deepagents import SessionSandbox, workspace_tools
+from toolcell.adapters.langchain import to_langchain_tools
+
+pytestmark = pytest.mark.anyio
+TOOLS = [*KIT, *workspace_tools()]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def told_of(session: Session, *turns: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    agent: Any = create_deep_agent(
+        Scripted(turns=list(turns)), await to_langchain_tools(session), backend=SessionSandbox(session)
+    )
+    return told(await agent.ainvoke({"messages": [("user", "go")]}))
+
+
+async def test_a_deep_agent_works_in_the_session_s_workspace(main: Session) -> None:
+    messages = await told_of(
+        main,
+        [("write_file", {"file_path": "/notes/a.txt", "content": "one\ntwo\n"})],
+        [("execute", {"command": "cat notes/a.txt; pwd; exit 3"}), ("pay", {"amount": 2})],
+    )
+    assert (main.workspace / "notes/a.txt").read_text() == "one\ntwo\n"
+    ran = str(messages["c1"].content)
+    assert "two" in ran and str(main.workspace) in ran and "3" in ran
+    assert messages["c2"].content == '{"paid":2}'
+
+
+async def test_the_file_tools_read_search_edit_and_delete(main: Session) -> None:
+    box = SessionSandbox(main)
+    assert (await box.awrite("/src/a.py", "alpha\nbeta\n")).error is None
+    read = await box.aread("/src/a.py")
+    assert read.file_data is not None and "beta" in read.file_data["content"]
+    assert [one["path"] for one in (await box.als("/src")).entries or []] == [f"{main.workspace}/src/a.py"]
+    assert [one["line"] for one in (await box.agrep("beta")).matches or []] == [2]
+    assert len((await box.aglob("**/*.py")).matches or []) == 1
+    long = "x" * 200_000
+    assert (await box.aedit("/src/a.py", "beta", long)).occurrences == 1
+    assert long in (main.workspace / "src/a.py").read_text()
+    assert (await box.aedit("/src/a.py", "", "y")).error
+    assert (await box.adelete("/src/a.py")).error is None and not (main.workspace / "src/a.py").exists()
+
+
+async def test_files_go_up_and_down_byte_for_byte_and_errors_have_their_names(main: Session) -> None:
+    box, data = SessionSandbox(main), bytes(range(256)) * 1000
+    up = await box.aupload_files([("/deep/er/x.bin", data), ("/etc", b"")])
+    assert [one.error for one in up] == [None, None]  # /etc is etc of the workspace
+    down = await box.adownload_files(["deep/er/x.bin", "/nothing", "/deep"])
+    assert down[0].content == data
+    assert [one.error for one in down[1:]] == ["file_not_found", "is_directory"]
+
+
+async def test_nothing_outside_of_the_workspace_can_be_written(main: Session, tmp_path: Path) -> None:
+    box = SessionSandbox(main)
+    ran = await box.aexecute(f"echo x > {tmp_path}/out || echo x > /etc/x || echo refused")
+    assert ran.output.endswith("refused\n") and not (tmp_path / "out").exists()
+    await box.aupload_files([("../out", b"x")])
+    assert not (tmp_path / "out").exists()
+
+
+async def test_a_command_ends_at_its_timeout_and_a_long_output_is_cut(main: Session) -> None:
+    box = SessionSandbox(main)
+    ended = await box.aexecute("sleep 20", timeout=1)
+    assert ended.exit_code == 124 and "timeout" in ended.output
+    long = await box.aexecute("head -c 2000000 /dev/zero | tr '\\0' x")
+    assert long.truncated and len(long.output) == 1024 * 1024
+
+
+async def test_a_worker_reads_and_neither_writes_nor_runs_commands(main: Session) -> None:
+    (main.workspace / "a").write_text("b")
+    box = SessionSandbox(await main.open_child("worker"))
+    assert (await box.adownload_files(["a"]))[0].content == b"b"
+    assert (await box.aupload_files([("c", b"")]))[0].error == "permission_denied"
+    ran = await box.aexecute("ls")
+    assert ran.exit_code == 1 and "permission_denied" in ran.output
+
+
+async def test_without_await_it_works_in_another_thread_and_refuses_to_block_the_loop(main: Session) -> None:
+    box = SessionSandbox(main)
+    assert box.id == main.id
+    assert (await anyio.to_thread.run_sync(box.execute, "echo hi")).output == "hi\n"
+    with pytest.raises(UsageError, match="ainvoke"):
+        box.execute("echo hi")
+
+
+async def test_a_command_that_needs_approval_interrupts_the_agent(supervise: Supervise, workspace: Path) -> None:
+    async with supervise(workspace_tools(), policy=TierPolicy(system="ask")) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        agent: Any = create_deep_agent(
+            Scripted(turns=[[("execute", {"command": "echo ran"})]]),
+            backend=SessionSandbox(session),
+            checkpointer=InMemorySaver(),
+        )
+        state = await agent.ainvoke({"messages": [("user", "go")]}, THREAD)
+        (pause,) = state["__interrupt__"]
+        assert pause.value["toolcell"]["tool"] == "workspace_run"
+        state = await agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
+        assert "ran" in told(state)["c1"].content

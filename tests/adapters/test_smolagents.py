@@ -1,0 +1,339 @@
+"""smolagents: its ToolCallingAgent and CodeAgent with a scripted model, and real cells."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import smolagents
+from PIL import Image
+from pydantic import BaseModel, Field
+from smolagents.agent_types import AgentImage
+from smolagents.local_python_executor import InterpreterError
+from smolagents.models import (
+    ChatMessage,
+    ChatMessageToolCall,
+    ChatMessageToolCallFunction,
+    MessageRole,
+    Model,
+    get_tool_json_schema,
+)
+from smolagents.monitoring import LogLevel
+from tests.adapters.kit import KIT, NAP_S
+
+from toolcell import Capability, Supervisor, UsageError, blocking, tool
+from toolcell.adapters.smolagents import SmolagentsToolError, from_smolagents, to_smolagents_tools
+from toolcell.adapters.smolagents_executor import CellPythonExecutor, PythonCell
+
+
+class Owl(BaseModel):
+    name: str
+    friends: list["Owl"] = []
+
+
+@tool
+def greet(
+    owl: Owl,
+    mood: int | str,
+    scale: float | None = None,
+    how: Annotated[str, Field(description="How.", max_length=9)] = "loud",
+) -> dict[str, Any]:
+    """Greet.
+
+    Args:
+        owl: Whom.
+    """
+    return {"said": f"hello {owl.name}", "mood": mood, "scale": scale, "how": how}
+
+
+def where(depth: int, name: str | None = None) -> list:  # type: ignore[type-arg]
+    """The directories that the tool sees, and whether it has loaded smolagents.
+
+    Args:
+        depth: How deep.
+        name: A name.
+    """
+    import os
+    import sys
+
+    return [*os.listdir("/"), f"{name} {depth}", f"smolagents: {'smolagents' in sys.modules}"]
+
+
+WHERE = smolagents.tool(where)
+
+
+class Draw(smolagents.Tool):
+    """A tool of smolagents that is a class."""
+
+    name = "Draw"
+    description = "Draw a square."
+    inputs = {"size": {"type": "integer", "description": "Pixels."}}  # noqa: RUF012
+    output_type = "image"
+
+    def forward(self, size: int) -> Any:
+        return Image.new("RGB", (size, size))
+
+
+class Look(smolagents.Tool):
+    """A tool whose input is a picture."""
+
+    name = "look"
+    description = "Look."
+    inputs = {"picture": {"type": "image", "description": "What."}}  # noqa: RUF012
+    output_type = "string"
+
+    def forward(self, picture: Any) -> str:
+        return str(picture)
+
+
+TOOLS: list[Any] = [
+    *KIT,
+    greet,
+    PythonCell(),
+    from_smolagents(WHERE),
+    from_smolagents(Draw(), needs={Capability.READ}),  # so that smolagents is loaded in cells of this tool only
+]
+
+
+@pytest.fixture(scope="module")
+def supervisor(nothing_is_left_of_the_module: None) -> Iterator[blocking.Supervisor]:
+    with blocking.Supervisor(TOOLS) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture
+def session(supervisor: blocking.Supervisor, workspace: Path) -> Iterator[blocking.Session]:
+    session = supervisor.open_session("main", workspace=workspace)
+    yield session
+    session.close()
+
+
+class Scripted(Model):  # type: ignore[misc]
+    """Says one thing a turn, and keeps the messages of each turn."""
+
+    def __init__(self, *says: Any) -> None:
+        super().__init__(model_id="scripted")
+        self.says = list(says)
+        self.turns: list[Any] = []
+
+    def generate(self, messages: Any, **options: Any) -> Any:
+        self.turns.append(messages)
+        said = self.says.pop(0)
+        if isinstance(said, str):
+            return ChatMessage(role=MessageRole.ASSISTANT, content=said)
+        calls = [
+            ChatMessageToolCall(
+                id=f"id-{at}", type="function", function=ChatMessageToolCallFunction(name=name, arguments=arguments)
+            )
+            for at, (name, arguments) in enumerate(said)
+        ]
+        return ChatMessage(role=MessageRole.ASSISTANT, content="", tool_calls=calls)
+
+
+DONE = [("final_answer", {"answer": "done"})]
+Step = Any
+
+
+def run(session: blocking.Session, *calls: tuple[str, dict[str, Any]]) -> Step:
+    """The step of a ToolCallingAgent that makes these calls."""
+    agent = smolagents.ToolCallingAgent(
+        tools=to_smolagents_tools(session), model=Scripted(calls, DONE), verbosity_level=LogLevel.OFF
+    )
+    assert agent.run("go") == "done"
+    return agent.memory.steps[1]
+
+
+def test_an_agent_calls_a_tool_and_the_model_gets_its_result(session: blocking.Session) -> None:
+    step = run(session, ("pay", {"amount": 5}))
+    assert step.error is None and step.observations == "{'paid': 5}"
+
+
+def test_the_model_sees_the_whole_schemas(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session)}
+    function = get_tool_json_schema(tools["greet"])["function"]
+    properties = function["parameters"]["properties"]
+    assert function["parameters"]["required"] == ["owl", "mood"]
+    assert properties["owl"]["properties"]["name"]["type"] == "string" and "$ref" not in json.dumps(properties)
+    assert properties["mood"]["type"] == ["integer", "string"]
+    assert properties["how"] | {"nullable": True} == {
+        "type": "string", "description": "How.", "maxLength": 9, "default": "loud", "nullable": True,
+    }  # fmt: skip
+    assert "run_python" not in tools
+
+
+def test_nested_united_and_optional_arguments_arrive(session: blocking.Session) -> None:
+    owl = {"name": "Ann", "friends": [{"name": "Bob"}]}
+    step = run(session, ("greet", {"owl": owl, "mood": 3, "scale": 2, "how": None}))
+    assert step.observations == "{'said': 'hello Ann', 'mood': 3, 'scale': 2.0, 'how': 'loud'}"
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (("fail", {"why": "no reason"}), "it failed: no reason"),
+        (("crash", {}), "SIGKILL"),
+        (("pay", {"amount": 50}), "nobody can be asked"),
+        (("greet", {"owl": {"name": 1}, "mood": 1}), "validation"),
+    ],
+)
+def test_an_error_is_the_step_s_error_and_the_agent_goes_on(
+    session: blocking.Session, call: tuple[str, dict[str, Any]], word: str
+) -> None:
+    step = run(session, call)
+    assert word in step.error.message
+
+
+def test_a_picture_is_kept_in_the_agent_s_state(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session)}
+    value, picture = tools["picture"]()
+    assert (
+        value == {"drawn": True}
+        and isinstance(picture, AgentImage)
+        and picture.to_raw().load()
+        and picture.to_raw().size == (1, 1)
+    )
+
+
+def test_a_result_that_is_a_picture_is_an_agent_image(session: blocking.Session) -> None:
+    agent = smolagents.ToolCallingAgent(
+        tools=to_smolagents_tools(session), model=Scripted([("draw", {"size": 3})], DONE), verbosity_level=LogLevel.OFF
+    )
+    agent.run("go")
+    assert agent.memory.steps[1].observations == "Stored 'image.png' in memory."
+    picture = agent.state["image.png"].to_raw()
+    picture.load()
+    assert picture.size == (3, 3)
+
+
+def test_parallel_calls_run_side_by_side(session: blocking.Session) -> None:
+    step = run(session, ("nap", {}), ("nap", {}))
+    first, second = map(float, step.observations.split())
+    assert abs(first - second) < NAP_S
+
+
+def test_progress_is_told(session: blocking.Session) -> None:
+    told: list[tuple[str, str, float | None]] = []
+    tools = {one.name: one for one in to_smolagents_tools(session, on_progress=lambda *one: told.append(one))}
+    assert tools["steps"](2) == 2
+    assert told == [("steps", "step 0", 0.0), ("steps", "step 1", 0.5)]
+
+
+def test_the_close_of_the_session_ends_the_call_of_a_running_agent(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session)}
+    failed: list[Exception] = []
+
+    def hang() -> None:
+        try:
+            tools["hang"]()
+        except SmolagentsToolError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    while not (session.workspace / "running").exists():
+        thread.join(0.02)
+    session.close()
+    thread.join(10)
+    assert failed and "cancelled" in str(failed[0])
+
+
+def test_an_asynchronous_session_is_refused_with_the_cure() -> None:
+    with pytest.raises(UsageError, match=r"toolcell\.blocking"):
+        to_smolagents_tools(Supervisor())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def code(session: blocking.Session, *blocks: str, tools: list[Any] | None = None, **options: Any) -> Any:
+    """A CodeAgent that has run these pieces of code, in a cell."""
+    agent = smolagents.CodeAgent(
+        tools=to_smolagents_tools(session) if tools is None else tools,
+        model=Scripted(*[f"<code>\n{block}\n</code>" for block in blocks]),
+        executor=CellPythonExecutor(session, **options),
+        verbosity_level=LogLevel.OFF,
+    )
+    agent.answer = agent.run("go", max_steps=len(blocks))
+    return agent
+
+
+def test_code_of_an_agent_runs_in_a_cell_and_keeps_its_variables(session: blocking.Session) -> None:
+    agent = code(
+        session,
+        "import os\nroot = os.listdir('/')\nprint('looked')\n'boot' in root",
+        "final_answer(len(root) > 3)",
+    )
+    first = agent.memory.steps[1]
+    assert first.error is None and "looked" in first.observations and first.action_output is False
+    assert agent.answer is True
+
+
+def test_code_calls_tools_which_run_in_cells_of_their_own(session: blocking.Session) -> None:
+    agent = code(
+        session,
+        "write('a.txt', content='hello')",
+        "said = [pay(amount)['paid'] for amount in (1, 2)]\nfinal_answer([said, open('a.txt').read()])",
+    )
+    assert agent.answer == [[1, 2], "hello"]
+
+
+def test_an_error_of_a_tool_is_an_exception_in_the_code(session: blocking.Session) -> None:
+    agent = code(session, "try:\n    fail('no reason')\nexcept Exception as error:\n    final_answer(str(error))")
+    assert "it failed: no reason" in agent.answer
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("print('before')\nx = 1\nx / 0", "line 3, 'x / 0': ZeroDivisionError"),
+        ("x =", "SyntaxError"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+        ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
+        ("while True: fail_ = call_id()", "more than 5 calls"),
+    ],
+)
+def test_an_error_of_the_code_is_explained_and_the_next_code_runs(
+    session: blocking.Session, block: str, said: str
+) -> None:
+    agent = code(session, block, "final_answer(1)", max_calls=5)
+    assert said in agent.memory.steps[1].error.message and agent.answer == 1
+    if "before" in block:
+        assert "before" in agent.memory.steps[1].observations
+
+
+def test_code_cannot_reach_a_tool_of_the_program_unless_told(session: blocking.Session) -> None:
+    with pytest.raises(UsageError, match="host_tools=True"):
+        code(session, "final_answer(1)", tools=[WHERE])
+    assert "host 1" in code(session, "final_answer(where(1, 'host'))", tools=[WHERE], host_tools=True).answer
+
+
+def test_variables_go_to_the_code_as_json(session: blocking.Session) -> None:
+    executor = CellPythonExecutor(session)
+    executor.send_variables({"a": [1, 2]})
+    assert executor("sum(a)").output == 3
+    with pytest.raises(UsageError, match="JSON"):
+        executor.send_variables({"a": object()})
+
+
+def test_code_that_nobody_answers_any_more_gives_way_to_other_code(session: blocking.Session) -> None:
+    executor = CellPythonExecutor(session, max_calls=0)
+    executor.send_tools({one.name: one for one in to_smolagents_tools(session)})
+    with pytest.raises(InterpreterError, match="more than 0"):
+        executor("left = 1\ncall_id()\nleft = 2")
+    assert executor("left").output == 1
+
+
+def test_tools_of_smolagents_run_in_cells(session: blocking.Session) -> None:
+    listed = session.call("where", {"depth": 2}).unwrap()
+    assert "None 2" in listed and "boot" not in listed
+    assert "smolagents: False" in listed  # only what the function itself needs is loaded in its cell
+    assert "a 2" in session.call("where", {"depth": 2, "name": "a"}).unwrap()
+    error = session.call("where", {"depth": "x"}).error
+    assert error and error.kind == "validation"
+    (picture,) = session.call("draw", {"size": 2}).content
+    assert picture.type == "image"
+
+
+@pytest.mark.parametrize(("given", "said"), [(Look(), "path of a file"), ("os.path:join", "no tool of smolagents")])
+def test_a_tool_of_smolagents_that_cannot_run_in_a_cell_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        from_smolagents(given)
