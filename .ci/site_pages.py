@@ -21,6 +21,7 @@ SHOWN = {
     "benchmarks/README.md": "design/benchmarks.md",
     "benchmarks/RESULTS.md": "design/benchmark-results.md",
     "tests/escape/README.md": "design/escape.md",
+    "examples/docker/README.md": "project/docker.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "CHANGELOG.md": "project/changelog.md",

@@ -74,7 +74,12 @@ TARGETS: Sequence[Target] = (
     Target("cell", "first call, no cell made ahead", "bwrap python3 -I -c pass", 5, None, "faster"),
     Target("handle", "memory.search", _PING_PONG, 2.5, 1.8),
     Target("handle", "memory.search", _TWO_CORES, 2.5, 1.8),
+    *(Target("grep", f"grep, {name}", f"ripgrep, {name}", 3.0) for name in ("a word", "an expression")),
     Target("codec", "toolcell", "jsonschema-rs + msgpack", 2.0, 1.3),
+    *(
+        Target("memory-search", name, f"FTS5 + numpy, {name}", 2.0, 1.5)
+        for name in ("rare words", "usual words", "common words")
+    ),
     Target("echo-1 KB", "kept", _POOL, 1.0),
     Target("echo-100 KB", "kept", _POOL, 1.0),
     Target("echo-10 MB", "kept", _POOL, 1.0),

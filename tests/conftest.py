@@ -21,6 +21,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
+from .programs import served
 from .selection import is_smoke, rank
 
 hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
@@ -136,6 +137,13 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
         monkeypatch.setenv("XDG_CONFIG_HOME", NO_SETTINGS)
+        yield
+
+
+@pytest.fixture(scope="session")
+def warm(runtime_directory: None) -> Iterator[None]:
+    """For modules that use `programs.run`."""
+    with served():
         yield
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
     from toolcell_tools.base import base_tools
+    from toolcell_tools.base.web_article import web_article
     from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
     from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from toolcell_tools.context import HostContext as _HostContext
@@ -58,13 +59,17 @@ if TYPE_CHECKING:
     from toolcell_tools.function import tool
     from toolcell_tools.handles import (
         ChannelHandle,
+        ChannelMessage,
+        ChannelStatus,
         FetchedPage,
         HttpHandle,
         HttpResponse,
+        MemoryKind,
         MemoryReader,
         MemoryRecord,
         MemoryWriter,
         SearchHit,
+        SentMessage,
         WebHandle,
     )
     from toolcell_tools.host import HostTool, host_tool
@@ -117,14 +122,31 @@ if TYPE_CHECKING:
         Denied,
         StandingApproval,
     )
-    from .backends.channel import LogChannel
+    from .backends.channels.callback import CallbackChannel
+    from .backends.channels.console import ConsoleChannel
+    from .backends.channels.in_memory import ChannelQuestion, InMemoryChannel, ShownMessage
+    from .backends.channels.log import LogChannel
+    from .backends.channels.webhook import WebhookChannel
+    from .backends.embedding import Embedder, LocalEmbedder
     from .backends.errors import BackendError
     from .backends.http.client import BrokeredHttp
+    from .backends.lancedb_memory import LanceDBMemory
     from .backends.memory import SQLiteMemory
-    from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
+    from .backends.protocols import (
+        Channel,
+        FullChannel,
+        HttpClient,
+        HttpReply,
+        HttpRequest,
+        MemoryStore,
+        SearchProvider,
+        WebClient,
+    )
+    from .backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
     from .backends.web import PublicWeb
     from .batch import BatchResult
     from .call import ToolCall
+    from .channel_policy import ChannelPolicy
     from .circuit_breaker import CircuitBreaker
     from .concurrency import Concurrency
     from .config.config import Config
@@ -153,6 +175,8 @@ _HOMES = {
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
+    "toolcell_tools.base.web_article": "web_article",
+    "toolcell_tools.coding": "coding_tools",
     "toolcell_tools.capability": "CHANGING Capability KIND_GRANTS PermissionTier SessionKind",
     "toolcell_tools.content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
     "toolcell_tools.context": "HostContext Reporter ToolContext require",
@@ -171,7 +195,8 @@ _HOMES = {
     "toolcell_tools.foreign": "check_foreign_schema",
     "toolcell_tools.function": "tool",
     "toolcell_tools.handles": (
-        "ChannelHandle FetchedPage HttpHandle HttpResponse MemoryReader MemoryRecord MemoryWriter SearchHit WebHandle"
+        "ChannelHandle ChannelMessage ChannelStatus FetchedPage HttpHandle HttpResponse MemoryKind MemoryReader "
+        "MemoryRecord MemoryWriter SearchHit SentMessage WebHandle"
     ),
     "toolcell_tools.host": "HostTool host_tool",
     "toolcell_tools.options": (
@@ -192,14 +217,24 @@ _HOMES = {
     "toolcell.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),
-    "toolcell.backends.channel": "LogChannel",
+    "toolcell.backends.channels.callback": "CallbackChannel",
+    "toolcell.backends.channels.console": "ConsoleChannel",
+    "toolcell.backends.channels.in_memory": "ChannelQuestion InMemoryChannel ShownMessage",
+    "toolcell.backends.channels.log": "LogChannel",
+    "toolcell.backends.channels.webhook": "WebhookChannel",
+    "toolcell.backends.embedding": "Embedder LocalEmbedder",
     "toolcell.backends.errors": "BackendError",
     "toolcell.backends.http.client": "BrokeredHttp",
+    "toolcell.backends.lancedb_memory": "LanceDBMemory",
     "toolcell.backends.memory": "SQLiteMemory",
-    "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
+    "toolcell.backends.protocols": (
+        "Channel FullChannel HttpClient HttpReply HttpRequest MemoryStore SearchProvider WebClient"
+    ),
+    "toolcell.backends.search": "BraveSearch SearXNG StaticSearch TavilySearch",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.batch": "BatchResult",
     "toolcell.call": "ToolCall",
+    "toolcell.channel_policy": "ChannelPolicy",
     "toolcell.circuit_breaker": "CircuitBreaker",
     "toolcell.concurrency": "Concurrency",
     "toolcell.config.config": "Config",
@@ -237,15 +272,21 @@ __all__ = [
     "AudioBlock",
     "BackendError",
     "BatchResult",
+    "BraveSearch",
     "BrokeredHttp",
     "Cached",
     "CallOutcome",
     "CallTask",
+    "CallbackChannel",
     "Cancelled",
     "Capability",
     "CapturedOutput",
     "Channel",
     "ChannelHandle",
+    "ChannelMessage",
+    "ChannelPolicy",
+    "ChannelQuestion",
+    "ChannelStatus",
     "CircuitBreaker",
     "Combined",
     "Completed",
@@ -253,6 +294,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigProblem",
+    "ConsoleChannel",
     "Content",
     "Crashed",
     "Credential",
@@ -265,6 +307,7 @@ __all__ = [
     "DynamicHostTool",
     "DynamicOptions",
     "DynamicTool",
+    "Embedder",
     "Entry",
     "ErrorBase",
     "ExecutionError",
@@ -272,6 +315,7 @@ __all__ = [
     "FailureMode",
     "FetchedPage",
     "Filtered",
+    "FullChannel",
     "FunctionToolset",
     "Hook",
     "HostContext",
@@ -283,15 +327,19 @@ __all__ = [
     "HttpRequest",
     "HttpResponse",
     "ImageBlock",
+    "InMemoryChannel",
     "Journal",
     "Kind",
+    "LanceDBMemory",
     "LastProgress",
     "Lifetime",
     "LimitExceeded",
     "LimitedResource",
     "Limits",
+    "LocalEmbedder",
     "LogChannel",
     "Mechanism",
+    "MemoryKind",
     "MemoryReader",
     "MemoryRecord",
     "MemoryStore",
@@ -330,17 +378,23 @@ __all__ = [
     "SandboxSummary",
     "SandboxUnavailable",
     "SandboxUnavailableError",
+    "SearXNG",
     "SearchHit",
+    "SearchProvider",
+    "SentMessage",
     "Session",
     "SessionInfo",
     "SessionKind",
     "SessionUsage",
     "Shell",
+    "ShownMessage",
     "StandingApproval",
+    "StaticSearch",
     "StaticToolset",
     "Supervisor",
     "SupervisorStatus",
     "TaskStatus",
+    "TavilySearch",
     "TextBlock",
     "TierPolicy",
     "Timeout",
@@ -368,6 +422,7 @@ __all__ = [
     "Variation",
     "WebClient",
     "WebHandle",
+    "WebhookChannel",
     "WithMetadata",
     "WorkspaceReader",
     "WorkspaceWriter",
@@ -376,6 +431,7 @@ __all__ = [
     "as_tools",
     "base_tools",
     "check_foreign_schema",
+    "coding_tools",
     "dynamic_host_tool",
     "dynamic_tool",
     "encode_json",
@@ -389,6 +445,7 @@ __all__ = [
     "require",
     "tool",
     "toolset",
+    "web_article",
 ]
 
 

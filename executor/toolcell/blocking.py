@@ -256,6 +256,10 @@ class Session:
         )
         return Session(self._running().call(opened), self._portal)
 
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """As `toolcell.Session.allow_urls`."""
+        self._running().call(self._inner.allow_urls, urls)
+
     def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:
         """As `toolcell.Session.explain`."""
         found: Explanation = self._running().call(self._inner.explain, name, args)
@@ -327,6 +331,9 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         http: HttpClient | None = None,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
         resolve: Resolver | None = None,
         quarantine: str | Path | None = None,
         state: str | Path | None = None,
@@ -349,6 +356,9 @@ class Supervisor:
             standby=standby,
             config=config,
             http=http,
+            channel=channel,
+            memory=memory,
+            web=web,
             resolve=resolve,
             quarantine=quarantine,
             state=state,

@@ -22,6 +22,7 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "http": ("HttpClient", ("send",)),
     "journal": ("Journal", ("write",)),
     "memory": ("MemoryStore", ("search", "store")),
+    "search": ("SearchProvider", ("search",)),
     "telemetry": ("Telemetry", ("begin",)),
     "web": ("WebClient", ("search", "fetch")),
 }

@@ -163,8 +163,13 @@ class TierPolicy:
             return False
         return all(policy.offers(declaration, session) for _name, _key, policy in self._within(session))
 
+    @property
+    def is_by_tier(self) -> bool:
+        """Whether the tier alone decides."""
+        return not (self.tools or self.rules or self.kinds or self.agents or self.channels)
+
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
-        if not (self.tools or self.rules or self.kinds or self.agents or self.channels):
+        if self.is_by_tier:
             of_tier: Decision = getattr(self, declaration.tier)  # each tier has a field of its name
             return of_tier
         found: list[Decision] = [decision for _place, decision in self._own(call, declaration, session)]
@@ -178,10 +183,7 @@ class TierPolicy:
     ) -> Explanation:
         """The decision about this call, and the rule that makes it. The declaration and the session may be those of the
         call, as in a hook. Raises UsageError if they are missing there too."""
-        declaration, session = declaration or call.declaration, session or call.session
-        if declaration is None or session is None:
-            raise UsageError("The call has no declaration or no session. Pass them, or ask session.explain.")
-        return _explained(self.applied(call, declaration, session, "policy"))
+        return _explained(self.applied(call, *_parties(call, declaration, session), "policy"))
 
     def applied(
         self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, name: str
@@ -264,12 +266,30 @@ class StricterPolicy:
             return "deny"
         return self.policy.decide(call, declaration, session)
 
-    def explain(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
+    def explain(
+        self, call: ToolCall, declaration: ToolDeclaration | None = None, session: SessionInfo | None = None
+    ) -> Explanation:
+        """As `TierPolicy.explain`, with the project's denials."""
+        declaration, session = _parties(call, declaration, session)
         own = explained(self.policy, call, declaration, session)
         found: list[tuple[str, Decision]] = [(own.rule, own.decision), *own.others]
         for each in self.denials:
             found += [rule for rule in each.applied(call, declaration, session, PROJECT) if rule[1] == "deny"]
         return _explained(found)
+
+
+def _parties(
+    call: ToolCall, declaration: ToolDeclaration | None, session: SessionInfo | None
+) -> tuple[ToolDeclaration, SessionInfo]:
+    """The declaration and the session, those of the call if they are not given. Raises UsageError if there are
+    none."""
+    declaration, session = declaration or call.declaration, session or call.session
+    if declaration is None or session is None:
+        raise UsageError(
+            "The call has no declaration or no session, as it has in a hook. Pass them, or ask "
+            "session.explain(name, arguments)."
+        )
+    return declaration, session
 
 
 def explained(policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
@@ -282,6 +302,11 @@ def explained(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sess
         if found.decision == decision:
             return found
     return Explanation(decision, type(policy).__name__)
+
+
+def tier_rule(policy: Policy, declaration: ToolDeclaration) -> str:
+    """The name of the rule that decides all calls of the tool, if the tier alone decides; otherwise ""."""
+    return f"policy.{declaration.tier}" if type(policy) is TierPolicy and policy.is_by_tier else ""
 
 
 def rule_name(index: int, name: str) -> str:

@@ -1,7 +1,9 @@
-"""The profile of a session: the rules that the kernel enforces for its cells, and the rules for its HTTP requests."""
+"""The profile of a session: the kernel's rules for its cells, and the rules for the HTTP requests, pages and messages
+that the supervisor makes, fetches and sends for them.
+"""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from toolcell_sandbox.limits import Limits
@@ -9,7 +11,9 @@ from toolcell_sandbox.network import Network
 from toolcell_sandbox.profile import CellProfile, require_list, texts
 from toolcell_sandbox.refusal import named, refusal, refusing
 
-__all__ = ["Profile"]
+from .channel_policy import ChannelPolicy
+
+__all__ = ["Profile", "pages_in_words"]
 
 _CELL_FIELDS = tuple(CellProfile.__dataclass_fields__)
 
@@ -21,19 +25,27 @@ class Profile(CellProfile):
     `replace` makes any other.
 
     `http` are the requests that the supervisor makes for tools with the grant "http", as rules like "GET,POST
-    https://api.example.com/v1"; none is made without a rule. Only the supervisor uses these rules; no cell gets them.
+    https://api.example.com/v1"; none is made without a rule. `web` are the pages that it fetches for tools with the
+    grant "web": "*" (the default), hosts, or "seen", for links that the supervisor has found itself. `channel` is what
+    tools with the grant "channel" may do there, and how often. Only the supervisor uses these rules; no cell gets them.
     The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
     """
 
     http: tuple[str, ...] = ()
+    web: Sequence[str] = ("*",)
+    channel: ChannelPolicy = field(default_factory=ChannelPolicy)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rules = texts("http", self.http, "rules")
         object.__setattr__(self, "http", _read(rules) if rules else ())
+        pages = (self.web,) if isinstance(self.web, str) else texts("web", self.web, "rules")
+        object.__setattr__(self, "web", pages if pages == _ALL_PAGES else _read_pages(pages))
+        if not isinstance(self.channel, ChannelPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"Profile.channel is not a ChannelPolicy: {self.channel!r}. Write ChannelPolicy(level=…).")
 
     def for_cell(self, **changes: Any) -> CellProfile:
-        """The profile of a cell: this one without `http`, with these fields changed."""
+        """The profile of a cell: this one without `http`, `web` and `channel`, with these fields changed."""
         return CellProfile(**{name: getattr(self, name) for name in _CELL_FIELDS} | changes)
 
     @named
@@ -53,10 +65,12 @@ class Profile(CellProfile):
         limits: Limits | None = None,
         network: Network | None = None,
         http: Iterable[str] | None = None,
+        web: Iterable[str] | None = None,
+        channel: ChannelPolicy | None = None,
         protected: Iterable[str] = (),
     ) -> Self:
-        """A copy that allows no more: grants are intersected, limits minimised, paths, hosts and rules must be covered
-        already, and `protected` are names to protect besides."""
+        """A copy that allows no more: grants are intersected, limits and the channel's policy minimised, paths, hosts
+        and rules must be covered already, and `protected` are names to protect besides."""
         require_list("http", http)
         narrower = super().narrow(
             grants=grants,
@@ -66,23 +80,38 @@ class Profile(CellProfile):
             network=network,
             protected=protected,
         )
-        if http is None:
-            return narrower
-        narrower = narrower.replace(http=tuple(http))
+        if channel is not None:
+            narrower = narrower.replace(channel=self.channel.narrowed(channel))
+        if http is not None:
+            narrower = narrower.replace(http=tuple(http))
+        if web is not None:
+            narrower = narrower.replace(web=web if isinstance(web, str) else tuple(web))
         if not narrower._asks_no_more_than(self):
             raise refusal(
                 "Profile.narrow was given a rule for HTTP requests that the profile does not cover. Leave it out."
             )
+        if not narrower._reads_no_more_than(self):
+            raise refusal("Profile.narrow was given a rule for pages that the profile does not cover. Leave it out.")
         return narrower
 
     def is_narrower_than(self, other: CellProfile) -> bool:
         """Whether this profile allows nothing that the other does not. True for equal profiles."""
-        return super().is_narrower_than(other) and self._asks_no_more_than(other)
+        return (
+            super().is_narrower_than(other)
+            and self._asks_no_more_than(other)
+            and self._reads_no_more_than(other)
+            and self._says_no_more_than(other)
+        )
 
     @property
     def requests(self) -> tuple[str, ...]:
         """The rules for HTTP requests: `http` if "http" is granted, else none."""
         return self.http if "http" in self.grants else ()
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """The rules for pages of the web: `web` if "web" is granted, else none."""
+        return tuple(self.web) if "web" in self.grants else ()
 
     def explain(self) -> str:
         """A description, in plain words, of what a call of such a session may do. It names environment variables
@@ -90,7 +119,12 @@ class Profile(CellProfile):
         """
         from toolcell_sandbox.explain import explain
 
-        return explain(self, {"requests": _in_words(self)})
+        more = {"requests": _in_words(self)}
+        if self.pages not in ((), _ALL_PAGES):
+            more["pages"] = pages_in_words(self)
+        if "channel" in self.grants and self.channel != ChannelPolicy():
+            more["channel"] = [_channel_in_words(self.channel)]
+        return explain(self, more)
 
     def _asks_no_more_than(self, other: CellProfile) -> bool:
         if not self.requests:
@@ -98,6 +132,28 @@ class Profile(CellProfile):
         from .http_rules import is_narrower
 
         return is_narrower(self.requests, other.requests if isinstance(other, Profile) else ())
+
+    def _reads_no_more_than(self, other: CellProfile) -> bool:
+        wider = other.pages if isinstance(other, Profile) else _ALL_PAGES
+        if not self.pages or wider == _ALL_PAGES:
+            return True
+        from .web_rules import is_narrower
+
+        return is_narrower(self.pages, wider)
+
+    def _says_no_more_than(self, other: CellProfile) -> bool:
+        if "channel" not in self.grants:
+            return True
+        return not isinstance(other, Profile) or self.channel.is_narrower_than(other.channel)
+
+
+_ALL_PAGES = ("*",)
+
+
+def _read_pages(rules: Iterable[str]) -> tuple[str, ...]:
+    from .web_rules import rules_of
+
+    return tuple(map(str, rules_of(rules)))
 
 
 def _read(rules: Iterable[str]) -> tuple[str, ...]:
@@ -120,3 +176,26 @@ def _in_words(profile: Profile) -> list[str]:
         methods = " ".join(method for method in METHODS if method in rule.methods)
         said.append(f"{methods} {place}{below}{' (may be a private address)' if rule.private else ''}")
     return said
+
+
+def pages_in_words(profile: Profile) -> list[str]:
+    """A description of the pages that the supervisor fetches for tools."""
+    if not profile.pages:
+        return ["none"]
+    if profile.pages == _ALL_PAGES:
+        return ["any page of the public web"]
+    from .web_rules import rules_of
+
+    found = "links of pages that were fetched and of searches, and URLs that the program gave"
+    said: list[str] = []
+    for rule in rules_of(profile.pages):
+        host = str(rule).removeprefix("seen").strip()
+        said.append(f"{found}{f', at {host}' if host else ''}" if rule.seen else host)
+    return said
+
+
+def _channel_in_words(policy: ChannelPolicy) -> str:
+    """A description of what tools may do on the channel."""
+    if policy.level == "none":
+        return "none"
+    return f"level {policy.level!r}: {policy.burst} operations at once, then {policy.per_s:g} a second"

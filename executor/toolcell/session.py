@@ -20,7 +20,7 @@ from . import misuse
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .call import ToolCall
-from .dispatch.context import CallContext, Repair
+from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
@@ -108,6 +108,15 @@ class Session:
     def closed(self) -> bool:
         return self._core.caller.life.closed
 
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
+
+        A URL is compared as a whole, without its fragment. Raises UsageError for a URL that is never fetched, for more
+        than 10,000 of them, and if no rule of the profile is about seen links.
+        """
+        self._core.check_open()
+        self._core.allow_urls((urls,) if isinstance(urls, str) else urls)
+
     @property
     def config(self) -> Mapping[str, Any]:
         """The mapping that tools get as `ctx.config`. A new one takes effect with the next call."""
@@ -189,7 +198,7 @@ class Session:
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
-            call_id = f"{core.caller.id}-{next(core.numbers)}"
+            call_id = f"{core.prefix}-{next(core.numbers)}"
         elif type(call_id) is not str:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
@@ -201,7 +210,19 @@ class Session:
         arguments: Mapping[str, Any] = {} if args is None else args
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None, approver),
+            (
+                core.services,
+                core.caller,
+                core.routes,
+                call_id,
+                timeout,
+                on_progress,
+                on_output,
+                self,
+                None,
+                None,
+                approver,
+            ),
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:
@@ -211,11 +232,12 @@ class Session:
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
         step = dispatch if telemetry is None else partial(traced, telemetry)
-        run = partial(step, context, name, arguments, repair)
         if idempotency_key is None:
-            return await run()
+            return await step(context, name, arguments, repair)
+        context = context._replace(fate=CallFate())
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
-        return await core.idempotent.once(idempotency_key, asked, run, call_id)
+        run = partial(step, context, name, arguments, repair)
+        return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
     async def call_many(
         self,
@@ -294,7 +316,7 @@ class Session:
         core = self._core
         core.check_open()
         named = core.name_of(name)
-        id = call_id or f"{core.caller.id}-{next(core.numbers)}"
+        id = call_id or f"{core.prefix}-{next(core.numbers)}"
 
         async def run(number: int, left_s: float | None) -> ToolResult:
             return await self.call(

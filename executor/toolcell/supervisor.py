@@ -58,6 +58,8 @@ class Supervisor:
     - `config`, from `load_config`, gives the values of omitted arguments.
     - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
       `BrokeredHttp` with those of `config`.
+    - `channel`, `memory` and `web` are for sessions that are opened without one: by default those of `config`, then the
+      log, a `SQLiteMemory` (in the state directory if there is one) and a `PublicWeb`.
     - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
       system's resolver).
     - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
@@ -91,6 +93,9 @@ class Supervisor:
         standby: int | None = None,
         config: "Config | None" = None,
         http: "HttpClient | None" = None,
+        channel: "Channel | None" = None,
+        memory: "MemoryStore | None" = None,
+        web: "WebClient | None" = None,
         resolve: "Resolver | None" = None,
         quarantine: "str | Path | None" = None,
         state: "str | Path | None" = None,
@@ -118,6 +123,9 @@ class Supervisor:
                 standby=standby,
                 config=config,
                 http=http,
+                channel=channel,
+                memory=memory,
+                web=web,
                 resolve=resolve,
                 quarantine=quarantine,
                 state=state,
@@ -142,6 +150,12 @@ class Supervisor:
         """The requests for approval and their answers. With a state directory, they are there after a restart. Raises
         UsageError if the supervisor has a state directory and is not running."""
         return self._runtime.approvals()
+
+    @property
+    def policy(self) -> "Policy":
+        """The policy in force, with the denials of a project's settings. `policy.explain(call)` names the rule that
+        decides, if the policy can tell."""
+        return self._runtime.settings.policy
 
     @property
     def metrics(self) -> "Metrics":
@@ -201,8 +215,8 @@ class Supervisor:
     ) -> "Session":
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
-        Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
-        memory, by agent; without `web`, GET on the public web; without `http`, the supervisor's client makes requests.
+        Omitted are the supervisor's own: `channel` (else messages go to the log), `memory` (kept by agent), `web` and
+        `http`.
         `profile` replaces the kind's, for this session only. `usage_limits` bounds what its calls and those of the
         sessions below it use together.
         """

@@ -153,13 +153,69 @@ def test_an_edited_row_is_invalid_and_no_call_has_its_answer(edit: str, path: Pa
 def test_a_used_row_that_is_put_back_is_a_replay(path: Path, store: Approvals, again: Callable[..., Approvals]) -> None:
     request = store.submit(asked(), SCHEMA)
     store.approve(request.id)
-    store.take(request.id)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE requests SET used_at = NULL")
+        (row,) = database.execute("SELECT * FROM requests").fetchall()
+        store.take(request.id)
+        database.execute(f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * len(row))})", row)
     restarted = again(used=[request.id])  # as the journal knows
     with pytest.raises(Unusable, match="used before"):
         restarted.take(request.id)
     assert restarted.submit(asked(), SCHEMA).id != request.id
+
+
+@pytest.mark.parametrize("column", ["used_at", "withdrawn_at"])
+def test_the_state_of_a_row_is_signed_too(column: str, path: Path, store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id)
+    if column == "used_at":
+        store.take(request.id)
+    else:
+        store.withdraw(request.id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(f"UPDATE requests SET {column} = NULL")
+    assert store.get(request.id).state == "invalid"
+    with pytest.raises(Unusable, match="signature"):
+        store.take(request.id)
+    assert store.refused(asked()) == [(request.id, "does not fit its signature")]
+
+
+def test_a_revoked_approval_whose_row_is_edited_covers_nothing(path: Path, store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    standing = store.approve(request.id, for_session=True)
+    assert standing is not None
+    store.revoke(standing.id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE standing SET revoked_at = NULL")
+    assert store.covering(asked()) is None and store.standing() == []
+
+
+def test_a_clock_that_is_set_back_makes_nothing_valid_again(
+    store: Approvals, again: Callable[..., Approvals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = store.submit(asked(expires_at=store.now() + 0.05), SCHEMA)
+    store.approve(request.id, for_session=True, for_s=0.05)
+    time.sleep(0.06)
+    store.submit(asked(arguments={"amount": 1}), SCHEMA)  # any change keeps the time
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 86_400)
+    for opened in (store, again()):
+        assert opened.get(request.id).state == "expired" and opened.covering(asked()) is None
+        with pytest.raises(Unusable, match="is expired"):
+            opened.take(request.id)
+    later = again()
+    assert later.now() > real() - 60
+    fresh = later.submit(asked(arguments={"amount": 2}, expires_at=later.now() + 60), SCHEMA)
+    later.approve(fresh.id)
+    assert later.take(fresh.id) == (Approved(), "")
+
+
+def test_a_time_that_was_edited_is_not_used(
+    path: Path, store: Approvals, again: Callable[..., Approvals], caplog: pytest.LogCaptureFixture
+) -> None:
+    store.submit(asked(), SCHEMA)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE clock SET latest = latest + 1e9")
+    assert abs(again().now() - time.time()) < 5 and "was edited" in caplog.text
 
 
 def test_another_key_makes_every_row_invalid(store: Approvals, again: Callable[..., Approvals]) -> None:

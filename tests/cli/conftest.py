@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.ordinary import AS_USER, USER
 
 import toolcell
@@ -33,12 +34,12 @@ def anyone(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def cli() -> Run:
+def cli(warm: None) -> Run:
     """`cli("doctor", "--json", before=…)`: run the command and return how it ended."""
 
     def run(*arguments: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [*(before or []), sys.executable, "-I", "-m", "toolcell.cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=90, stdin=subprocess.DEVNULL)
+        return programs.run(command, timeout=90)
 
     return run
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 
 from toolcell import Session, Supervisor, tool
 from toolcell.testing import misbehaving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 
 
 def greet(name: str, password: str = "") -> str:
@@ -36,7 +37,7 @@ async def session(tmp_path: Path, workspace: Path) -> AsyncIterator[Session]:
 
 def audit(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", *words, "--state", str(state)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return programs.run(command, timeout=30)
 
 
 async def ran(state: Path, *words: str) -> str:
@@ -47,9 +48,15 @@ async def ran(state: Path, *words: str) -> str:
 
 async def test_show_tells_who_asked_for_what_and_how_it_ended(session: Session, tmp_path: Path) -> None:
     told = await ran(tmp_path / "state", "show", "first")
-    assert "The call of greet 1.0.0 was accepted (tier read_only, attempt 1): agent agent, worker session w" in told
+    assert "The agent agent asked for greet 1.0.0 (tier read_only) in the worker session w, and the call was" in told
+    assert re.search(
+        r"allowed by policy\.read_only; capabilities: none; in a sandbox on the workspace /\S+ with no", told
+    )
     assert "name: 'Ada'" in told and "hunter2" not in told and "password: '[redacted]'" in told
-    assert re.search(r"It ended with a result\. It took [\d.]+ ms .* It shows: 'Hello, Ada!'\.", told)
+    assert re.search(
+        r"It ended with a result\. It ran in cell \d+, which was new\. It took [\d.]+ ms .* It shows: 'Hello, Ada!'\.",
+        told,
+    )
     failed = await ran(tmp_path / "state", "show", "second")
     assert "It ended with the error 'execution'" in failed and "Traceback (most recent call last)" in failed
 

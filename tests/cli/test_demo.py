@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from rich.console import Console
+from tests import programs
 from tests.escape.machines import MACHINES, command_on
 
 from toolcell import LimitedResource, LimitExceeded, Supervisor, ToolResult, base_tools
@@ -62,12 +63,12 @@ def test_every_outcome_is_the_right_one_and_has_its_facts(
     assert float(seconds[1]) < 20
 
 
-def test_it_is_right_too_where_there_are_no_namespaces() -> None:
+def test_it_is_right_too_where_there_are_no_namespaces(warm: None) -> None:
     machine = next(each for each in MACHINES if each.name == "no namespaces")
     kinds = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
     allowed = [word for kind in kinds for word in ("--allow-missing", f"{kind}_namespace")]
     command = command_on(machine, [sys.executable, "-I", "-m", "toolcell.cli", "demo", *allowed])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    done = programs.run(command, timeout=60, cwd="/")
     assert done.returncode == 0 and WRONG not in done.stdout, done.stdout + done.stderr
 
 

@@ -10,19 +10,20 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 from tests.helpers import until
 
 from toolcell import Supervisor, tool
 from toolcell.state import StateDirectory
 from toolcell.testing import misbehaving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 TOOLS: list[Any] = [misbehaving.echo, misbehaving.sleep_for_ever, tool(os.abort, name="die", description="Die.")]
 
 
 def status(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "toolcell.cli", "status", "--state", str(state), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return programs.run(command, timeout=30)
 
 
 async def shown(state: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ def test_every_mistake_of_every_file_is_told_at_once(places: Places) -> None:
     ("text", "complaint"),
     [
         ("profile = {}", "profile: unknown. Did you mean profiles?"),
-        ("qwerty = 1", "qwerty: unknown. Known: profiles, supervisor, policy."),
+        ("qwerty = 1", "qwerty: unknown. Known: state, profiles, supervisor, policy, mcpServers."),
         ("[profiles.wroker]", "profiles.wroker: unknown. Did you mean worker?"),
         ("profiles.main.wall_s = 1", "profiles.main.wall_s: unknown. Did you mean limits.wall_s?"),
         ("profiles.main.memory = 1", "profiles.main.memory: unknown. Did you mean limits.memory_bytes?"),

@@ -371,12 +371,14 @@ def level_of_the_channel(level: int) -> Generator[None]:
         logger.setLevel(before)
 
 
-async def test_the_default_channel_is_visible_or_says_that_nobody_saw_the_message(
+async def test_the_default_channel_says_that_a_message_was_only_logged_or_that_nobody_saw_it(
     supervise: Any, workspace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with supervise(base_tools()) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        assert (await session.call("message", {"text": "up\x1b[2J\nnext"})).output["sent"] is True
+        output = (await session.call("message", {"text": "up\x1b[2J\nnext"})).output
+        assert (output["sent"], output["logged"]) == (False, True)
+        assert "which nobody may read" in output["note"]
         with level_of_the_channel(logging.CRITICAL):
             unseen = await session.call("message", {"text": "anybody?"})
     (shown,) = [each for each in caplog.records if each.name == "toolcell.channel"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.programs import run as run_program
 
 from toolcell import load_config
 
@@ -21,11 +22,14 @@ INSTRUCTIONS = {"FROM", "RUN", "COPY", "WORKDIR", "USER", "ENV", "ENTRYPOINT", "
 ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "XDG_CONFIG_HOME": "/nonexistent", "COLUMNS": "120"}
 
 
-def run(folder: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
-    environment = {**os.environ, **ENVIRONMENT, "PATH": path}
+    return {**os.environ, **ENVIRONMENT, "PATH": path}
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=folder, env=environment, input=stdin, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=environment(), input="", capture_output=True, text=True, timeout=100, check=False
     )
 
 
@@ -35,10 +39,12 @@ def of(language: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)])
-def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, tmp_path: Path) -> None:
+def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, tmp_path: Path, warm: None) -> None:
     shown = programs(page)
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
-    done = run(tmp_path, sys.executable, str(RUN), stdin=json.dumps(jobs))
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json")]
+    done = run_program(command, timeout=100, env=environment(), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for program, said in zip(shown, json.loads(done.stdout), strict=True):
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"

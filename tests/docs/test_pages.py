@@ -14,7 +14,8 @@ from pydantic import BaseModel
 import toolcell as package
 from toolcell import ErrorBase, Limits, Profile, Session, ToolError
 from toolcell.cli.app import toolcell
-from toolcell.config.schema import ProfileTable, SupervisorTable
+from toolcell.config.schema import McpServerTable, ProfileTable, SupervisorTable
+from toolcell.mcp import mcp_toolset
 from toolcell_tools import ToolOptions
 
 from .pages import DESIGN, PAGES, ROOT
@@ -150,6 +151,11 @@ def said(name: str, value: float) -> str:
 def test_every_setting_is_in_a_table() -> None:
     table = names(section("docs/profiles.md", "Settings"))
     assert table == {*ProfileTable.model_fields, *SupervisorTable.model_fields}
+
+
+def test_every_key_and_argument_for_an_mcp_server_is_in_a_table() -> None:
+    assert names(section("docs/mcp-client.md", "In the settings")) == {*McpServerTable.model_fields}
+    assert names(section("docs/mcp-client.md", "Options")) | {"http"} == {*inspect.signature(mcp_toolset).parameters}
 
 
 def test_every_option_of_a_tool_is_in_the_table() -> None:

@@ -7,12 +7,14 @@ import pytest
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
 HOMES = {"sandbox": ROOT / "sandbox/toolcell_sandbox", "tools": ROOT / "tools/toolcell_tools"}
-OTHERS = ("behaviour", "docs", "escape", "mutation", "typing")
+OTHERS = ("behaviour", "docs", "escape", "extras", "mutation", "typing")
 """Folders that mirror no package."""
 WITHOUT_A_MODULE = {
     "adapters/test_documents.py": "the programs of the documents that need a framework",
     "adapters/test_examples.py": "the examples that need a framework",
     "dispatch/test_direction.py": "the imports of the whole package",
+    "mcp/published/test_published.py": "servers that others have published",
+    "mcp/published/test_sdk.py": "a server of the official SDK",
     "pool/test_parts.py": "the small modules of the package: deadlines, capture, outbox, evidence",
     "tools/test_package.py": "the names of the whole package",
     "wire/test_fuzz.py": "any bytes, for all modules of the package",

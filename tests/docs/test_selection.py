@@ -5,6 +5,17 @@ import tomllib
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
+FRAMEWORKS = (
+    *("adk", "deepagents", "documents", "examples", "fastmcp", "langchain", "llama_index", "openai_agents"),
+    *("pydantic_ai", "pydantic_ai_workspace", "smolagents"),
+)
+ELSEWHERE = {
+    "extras": "pytest tests/extras",
+    "mcp/published": "python -m tests.mcp.published",
+    **{f"adapters/test_{name}.py": "pytest tests/adapters" for name in FRAMEWORKS},
+}
+"""Folders and modules with tests of what is installed for them alone, and the command that runs them."""
+
 
 @pytest.mark.parametrize("name", [*LONGEST, *SMOKE])
 def test_what_is_listed_is_there(name: str) -> None:
@@ -16,12 +27,17 @@ def test_smoke_takes_something_of_every_folder_of_unit_tests() -> None:
     folders = {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
     taken = {name.partition("/")[0] for name in SMOKE}
     assert taken <= folders
-    assert folders - taken == {"docs", "mutation"}
+    assert folders - taken == {"docs", "extras", "mutation"}
 
 
 def test_pytest_looks_for_tests_in_every_folder_that_has_some() -> None:
     settings = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
-    listed = [path.removeprefix("tests/") for path in settings["tool"]["pytest"]["ini_options"]["testpaths"]]
-    assert {path.partition("/")[0] for path in listed} == {
-        path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")
-    }
+    paths = {path.removeprefix("tests/") for path in settings["tool"]["pytest"]["ini_options"]["testpaths"]}
+    tests = {str(path.relative_to(HERE)) for path in HERE.rglob("test_*.py")}
+    found = {test: {path for path in (*paths, *ELSEWHERE) if is_in(test, path)} for test in tests}
+    assert [test for test in tests if len(found[test]) != 1] == []
+    assert {*paths, *ELSEWHERE} == set().union(*found.values())
+
+
+def is_in(test: str, path: str) -> bool:
+    return test == path or test.startswith(f"{path}/")

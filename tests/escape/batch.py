@@ -71,9 +71,9 @@ LIMITS = Limits(
     result_bytes=256 * 1024,
 )
 TIMEOUT_S = 10.0
-KIT = ""  # set by main
+KIT = ModuleType("attackers_kit")  # no name that can be imported, so it travels by value
+"""The kit, and what it and most programs import, travel with the tool: a cell loads them once, not in every call."""
 IMPORTED = (ctypes, errno, fcntl, json, misbehaving, msgpack, re, signal, socket, stat, struct, syscalls, time)
-"""What the kit and most programs import: it travels with the tool, so a cell imports it once instead of every call."""
 BLOCKED = "import signal, sys; signal.pthread_sigmask(0, signal.valid_signals()); print(flush=True); sys.stdin.read()"
 
 
@@ -82,7 +82,7 @@ def compiled(path: Path) -> str:
     return base64.b64encode(marshal.dumps(compile(path.read_text(), path.name, "exec"))).decode()
 
 
-def perform(ctx: ToolContext, name: str, source: str, kit: str, facts: dict[str, Any]) -> Any:
+def perform(ctx: ToolContext, name: str, source: str, facts: dict[str, Any]) -> Any:
     """Run a hostile program."""
     import base64
     import marshal
@@ -92,13 +92,12 @@ def perform(ctx: ToolContext, name: str, source: str, kit: str, facts: dict[str,
     assert all(module.__name__ in sys.modules for module in IMPORTED)
     for package in ("tests", "tests.escape"):
         sys.modules[package] = types.ModuleType(package)
-    shared = sys.modules["tests.escape.kit"] = types.ModuleType("tests.escape.kit")
-    exec(marshal.loads(base64.b64decode(kit)), shared.__dict__)
+    sys.modules["tests.escape.kit"] = KIT
     if not source:
-        return shared.look(facts["workspace"])
+        return KIT.look(facts["workspace"])
     program = types.ModuleType(name)
     exec(marshal.loads(base64.b64decode(source)), program.__dict__)
-    return program.attack(shared.Scene(ctx=ctx, **facts))
+    return program.attack(KIT.Scene(ctx=ctx, **facts))
 
 
 def load(name: str) -> ModuleType:
@@ -345,7 +344,7 @@ class Lane:
         writes = "write" in getattr(module, "GRANTS", "read")
         before = dict(snapshot(self.workspace))
         source = compiled(PROGRAMS[name])
-        arguments = {"name": name, "source": source, "kit": KIT, "facts": self.facts}
+        arguments = {"name": name, "source": source, "facts": self.facts}
         calm = arguments | {"source": ""}
         key = f"{kind} {tool}"
         if key not in self.first:
@@ -456,8 +455,7 @@ def say(line: dict[str, Any]) -> None:
 
 
 async def main(order: dict[str, Any]) -> None:
-    global KIT
-    KIT = compiled(HERE / "kit.py")
+    exec(compile((HERE / "kit.py").read_text(), "kit.py", "exec"), KIT.__dict__)
     programs = {name: load(name) for name in order["programs"]}
     tools = Cast(programs)
     raise_priorities()
@@ -482,7 +480,7 @@ async def main(order: dict[str, Any]) -> None:
         ) as supervisor:
             bystander = await supervisor.open_session("main", workspace=host.stage / "bystander")
             tool = next(iter(tools.tools))
-            calm = {"name": "calm", "source": "", "kit": KIT, "facts": {"workspace": ""}}
+            calm = {"name": "calm", "source": "", "facts": {"workspace": ""}}
             first = await bystander.call(tool, calm)
             (init,) = [cell.pid for cell in runtime_of(supervisor).pool.cells.values()] or [0]
             alone = [name for name in programs if hasattr(programs[name], "LAST")]

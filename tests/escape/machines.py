@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.ordinary import AS_USER, USER
+from tests.programs import run as run_program
 
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
@@ -179,19 +180,14 @@ def run(machine: Machine, stage: Path, names: Sequence[str]) -> Ran:
     order.write_text(json.dumps(wanted))
     order.chmod(0o644)
     command = command_on(machine, [sys.executable, "-I", str(HERE / "batch.py"), str(order)])
-    answers, complaints = stage / "answers.jsonl", stage / "stderr.txt"
-    with (
-        answers.open("w") as out,
-        complaints.open("w") as err,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd="/") as process,
-    ):
-        try:
-            process.wait(TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()  # what it did not come to is unfinished, which fails those programs
-    ran = Ran({}, {}, [], complaints.read_text())
+    try:
+        done = run_program(command, timeout=TIMEOUT_S, cwd="/")
+        answers, complaints = done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:  # what it did not come to is unfinished, which fails those programs
+        answers, complaints = str(late.output), str(late.stderr)
+    ran = Ran({}, {}, [], complaints)
     started: list[str] = []
-    for text in answers.read_text().splitlines():
+    for text in answers.splitlines():
         line = json.loads(text)
         if "starts" in line:
             started.append(line["starts"])

@@ -53,7 +53,7 @@ RunOn = Callable[[Machine], Ran]
 
 
 @pytest.fixture(scope="module")
-def run_on(nothing_is_left_of_the_module: None, new_stage: NewStage) -> RunOn:
+def run_on(warm: None, nothing_is_left_of_the_module: None, new_stage: NewStage) -> RunOn:
     """Run all programs on a machine, once."""
 
     @cache
@@ -129,9 +129,7 @@ def test_every_result_says_what_is_missing(machine: Machine, run_on: RunOn) -> N
 A_FEW = ["fs_read_a_file_of_the_host", "fs_write_the_workspace", "net_tcp", "proc_kill_the_supervisor", "py_segfault"]
 
 
-def test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed(
-    new_stage: NewStage,
-) -> None:
+def test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed(warm: None, new_stage: NewStage) -> None:
     refuse = ("unshare", errno.EPERM, 0)  # whatever its flags, as Docker's filter does
     machine = Machine(NO_NAMESPACES, ordinary_user=True, refuse=refuse, allow=NAMESPACES, lanes=1, processes=60)
     _assert_all_fit(machine, run(machine, new_stage(), A_FEW))
@@ -139,9 +137,7 @@ def test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed(
 
 if os.geteuid() == 0:  # an ordinary user cannot hide them
 
-    def test_cgroups_that_are_mounted_and_hidden_are_no_worse_than_none(
-        new_stage: NewStage,
-    ) -> None:
+    def test_cgroups_that_are_mounted_and_hidden_are_no_worse_than_none(warm: None, new_stage: NewStage) -> None:
         machine = Machine(NO_CGROUP, cgroups="hidden")
         _assert_all_fit(machine, run(machine, new_stage(), A_FEW))
 

@@ -1,12 +1,20 @@
 """The chained log: what is changed, removed, swapped, cut off or added is found."""
 
+import hashlib
 import io
 from pathlib import Path
 
+import msgpack
 import pytest
 
-from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, entry_of, new_packer
+from toolcell.journal import chain
+from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, new_packer
 from toolcell.journal.journal import Record
+
+
+def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:
+    digest, entry = chain.entry_of(*head, record, packer)
+    return Head(head.number + 1, digest), entry
 
 
 def written(count: int) -> tuple[bytes, list[tuple[int, int]], Head]:
@@ -102,3 +110,15 @@ def test_an_object_whose_repr_fails_does_not_lose_the_record() -> None:
 def test_a_value_that_msgpack_cannot_take_is_written_as_its_repr(value: object) -> None:
     _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}), new_packer())
     assert next(entries(io.BytesIO(entry))).record.data == {"value": repr(value)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xc1", msgpack.packb(5), msgpack.packb([1]), msgpack.packb([1, 2, "s", "c", {}, 0.0]), msgpack.packb("abcdef")],
+)
+def test_an_entry_that_fits_its_digest_and_is_no_record_is_damage(body: bytes) -> None:
+    """Whoever can write the file can compute a digest."""
+    entry = PREFIX.pack(len(body), hashlib.sha256(bytes(32) + body).digest()) + body
+    with pytest.raises(BrokenChain) as found:
+        numbers(entry)
+    assert "Restore a copy" in found.value.cure

@@ -1,12 +1,16 @@
 """The durable journal: what it finds after a kill, and what happens if its files are damaged, lost or full."""
 
 import os
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from toolcell.journal import RecentJournal, Record
-from toolcell.journal.chain import BrokenChain
+from toolcell.journal.chain import PREFIX, BrokenChain
+from toolcell.journal.database import Index
 from toolcell.journal.durable import DurableJournal, interrupted
 from toolcell.journal.reading import JournalReader
 
@@ -35,9 +39,35 @@ def kinds(place: Path) -> list[str]:
 def test_calls_without_an_end_are_found_with_what_is_known_of_them() -> None:
     refused = Record("denied", "main-1", "b", {"operation": "memory.store"})  # of an operation, so it ends no call
     records = [intent("a"), intent("b"), refused, intent("c"), Record("queued", "main-1", "c"), end("a")]
-    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("b", True), ("c", False)]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [
+        ("b", "outcome unknown"),
+        ("c", "not started"),
+    ]
     sent = [*records, Record("sent", "main-1", "c")]
-    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [("b", True), ("c", True)]
+    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [
+        ("b", "outcome unknown"),
+        ("c", "outcome unknown"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "operations", "outcome"),
+    [
+        ({"grants": ["read"], "placement": "cell"}, [], "finished"),
+        ({"grants": ["read", "memory.write"], "placement": "cell"}, [False], "finished"),
+        ({"grants": ["read", "memory.write"], "placement": "cell"}, [False, True], "outcome unknown"),
+        ({"grants": ["write"], "placement": "cell"}, [], "outcome unknown"),
+        ({"grants": ["net"], "placement": "cell"}, [], "outcome unknown"),
+        ({"grants": [], "placement": "host"}, [], "outcome unknown"),
+        ({"grants": []}, [], "outcome unknown"),
+    ],
+)
+def test_a_call_that_can_have_done_nothing_that_lasts_is_told_apart(
+    facts: dict[str, object], operations: list[bool], outcome: str
+) -> None:
+    asked = Record("intent", "main-1", "a", {"tool": "echo", "version": "1.0.0", "attempt": 1, **facts})
+    used = [Record("operation", "main-1", "a", {"operation": "memory", "effect": effect}) for effect in operations]
+    assert interrupted([asked, *used]) == [(asked, outcome)]
 
 
 def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
@@ -50,6 +80,18 @@ def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
     third, found = opened(tmp_path)
     assert found == {}
     third.close()
+
+
+def test_a_start_that_was_killed_before_it_settled_the_keys_forgets_no_end(tmp_path: Path) -> None:
+    """Otherwise the key of the call would be free again, and the call would be made twice."""
+    journal, _found = opened(tmp_path)
+    journal.intend(intent("a"))
+    journal.give_up()
+    for _start in range(3):
+        again = DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal())
+        ends = again.open([("main-1", "a"), ("main-1", "never sent")])
+        again.give_up()
+        assert {call: end["outcome"] for (_session, call), end in ends.items()} == {"a": "outcome unknown"}
 
 
 def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
@@ -84,7 +126,7 @@ def test_a_log_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     journal.write(end("a"))
     journal.close()
     os.truncate(tmp_path / "log", 40)
-    with pytest.raises(BrokenChain, match="is missing"):
+    with pytest.raises(BrokenChain, match="the log ends at byte 40, and index goes on"):
         opened(tmp_path)
 
 
@@ -110,6 +152,12 @@ def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) ->
     known = reader.verify(first)
     last = list(reader.entries())[-2]
     os.truncate(tmp_path / "log", last.end)
+    with pytest.raises(BrokenChain, match="the log ends before the head"):
+        reader.verify(known)
+    with pytest.raises(BrokenChain, match="index has it, and the log has not"):
+        reader.verify()
+    for name in ("index", "index-wal", "index-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
     assert reader.verify(first).number == last.head.number
     with pytest.raises(BrokenChain, match="the log ends before"):
         reader.verify(known)
@@ -127,3 +175,130 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(tmp_path: Path) 
     journal.close()
     assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
+
+
+def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> None:
+    """Some file systems make a file longer before its data is on the disk. What is missing then reads as zeros."""
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.close()
+    before = kinds(tmp_path)
+    size = (tmp_path / "log").stat().st_size
+    for rest in (bytes(5_000), PREFIX.pack(9_000, bytes(range(32))) + bytes(range(256)) * 2 + bytes(12_000)):
+        with open(tmp_path / "log", "r+b") as file:
+            file.truncate(size)
+            file.seek(size)
+            file.write(rest)
+        for name in ("index", "index-wal", "index-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+        again, _found = opened(tmp_path)
+        again.close()
+        assert kinds(tmp_path) == [*before, "supervisor", "supervisor"]
+        assert b"".join(path.read_bytes() for path in tmp_path.glob("log.cut-*")) == rest
+        for path in tmp_path.glob("log.cut-*"):
+            path.unlink()
+
+
+def test_zeros_in_the_middle_are_damage(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    for number in range(200):
+        journal.write(end(f"call-{number}"))
+    journal.close()
+    with open(tmp_path / "log", "r+b") as file:
+        file.seek(4096)
+        file.write(bytes(4096))
+    with pytest.raises(BrokenChain):
+        JournalReader(tmp_path / "log", tmp_path / "index").verify()
+
+
+def test_the_index_has_no_record_that_a_power_failure_could_take_from_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)
+    journal, _found = opened(tmp_path)
+    synced = (tmp_path / "log").stat().st_size  # the record of the start is not synchronised
+    journal.write(end("a"))
+    time.sleep(1.0)  # four times as long as the index needs
+    with closing(Index(tmp_path / "index", to_write=False)) as index:
+        assert index.size < synced and index.head.number == 0
+    os.truncate(tmp_path / "log", 0)  # as a power failure may leave it
+    again, _found = opened(tmp_path)
+    again.close()
+    JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    journal.close()
+
+
+def test_a_log_that_was_replaced_by_that_of_another_supervisor_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        journal, _found = opened(tmp_path / name)
+        for number in range(9):
+            journal.write(end(f"{name}-{number}"))
+        journal.close()
+        again, _found = opened(tmp_path / name)  # the index takes everything
+        again.close()
+    (tmp_path / "one" / "log").write_bytes((tmp_path / "other" / "log").read_bytes() * 2)
+    with pytest.raises(BrokenChain, match="this is another log") as found:
+        opened(tmp_path / "one")
+    assert "remove index: it is made again" in found.value.cure
+    (tmp_path / "one" / "log").unlink()
+    with pytest.raises(BrokenChain, match="log was removed, and index was not"):
+        opened(tmp_path / "one")
+
+
+def test_verify_compares_the_index_with_the_log(tmp_path: Path) -> None:
+    """`audit list` and `audit show` read the index."""
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.close()
+    again, _found = opened(tmp_path)
+    again.close()
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    reader.verify()
+    with closing(sqlite3.connect(tmp_path / "index", isolation_level=None)) as database:
+        database.execute("UPDATE records SET data = replace(data, 'echo', 'other') WHERE call = 'a'")
+    with pytest.raises(BrokenChain, match="has another row in index") as found:
+        reader.verify()
+    assert "Remove index while no supervisor runs" in found.value.cure
+
+
+def test_calls_of_one_id_at_the_same_time_are_counted() -> None:
+    records = [intent("a"), intent("a"), end("a")]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("a", "outcome unknown")]
+    refused = Record("call", "main-1", "a", {"tool": "echo", "error": "validation", "intended": False})
+    assert len(interrupted([intent("a"), refused])) == 1, "a refused call of the same id ends no other"
+    asked = Record("approval", "main-1", "a", {"event": "asked", "tool": "echo", "version": "1.0.0"})
+    assert interrupted([asked, refused]) == []
+    assert [record.kind for record, _sent in interrupted([asked, intent("a")])] == ["intent"]
+
+
+def test_the_calls_that_were_killed_are_found_among_many_that_were_not(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    for number in range(500):
+        journal.intend(intent(f"call-{number}"))
+        if number not in (7, 250):
+            journal.write(end(f"call-{number}"))
+    journal.intend(intent("call-8"))  # the same id again
+    journal.give_up()
+    again, found = opened(tmp_path)
+    assert set(found) == {"call-7", "call-250", "call-8"}
+    again.close()
+
+
+def test_an_index_that_cannot_be_filled_for_a_while_is_filled_later(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    time.sleep(1.0)  # the thread that fills it has opened it
+    with closing(sqlite3.connect(tmp_path / "index", isolation_level=None)) as database:
+        database.execute("PRAGMA user_version = 1")  # whatever another program does
+        database.execute("DROP TABLE records")
+    journal.write(end("a"))
+    deadline = time.monotonic() + 10
+    while not journal.failure and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "index" in journal.failure
+    while journal.failure and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert journal.failure == ""
+    journal.close()
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    assert reader.verify().number == 3

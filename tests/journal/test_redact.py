@@ -1,8 +1,11 @@
 """Arguments in the journal: no secrets, bounded, and with a digest where they are not complete."""
 
+from typing import Any
+
 import pytest
 
-from toolcell.journal.redact import MOST_CHARS, arguments_for_journal, digest_of
+from toolcell.journal import Record
+from toolcell.journal.redact import MOST_CHARS, REDACTED, arguments_for_journal, bounded_log, digest_of
 
 
 def test_small_arguments_are_kept_whole_and_need_no_digest() -> None:
@@ -27,9 +30,57 @@ def test_long_texts_are_cut_and_all_together_are_bounded() -> None:
     assert kept["digest"] == digest_of(arguments)
 
 
-def test_many_small_values_are_bounded() -> None:
-    kept = arguments_for_journal({"list": [[number] for number in range(100_000)]})
-    assert len(repr(kept)) < 1_000_000 and "digest" in kept
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"list": [[number] for number in range(100_000)]},
+        {"numbers": list(range(100_000))},
+        {f"name{number}": number for number in range(100_000)},
+        {"n" * 100_000: 1, "m" * 100_000: True},
+        {"deep": [{"a": [{"b": ["x" * 50] * 50}] * 50}] * 50},
+        {"number": 10**4_000},
+    ],
+    ids=["lists", "numbers", "names", "long names", "depth", "a long number"],
+)
+def test_whatever_the_arguments_are_a_record_is_small_and_has_the_digest_of_all(arguments: dict[str, Any]) -> None:
+    kept = arguments_for_journal(arguments)
+    assert len(repr(kept["arguments"])) < 20_000 and kept["digest"] == digest_of(arguments)
+
+
+SECRETS = {
+    "curl -H 'Authorization: Bearer abcdefgh12345' https://api.example.com": "abcdefgh12345",
+    "export API_KEY=0123456789abcdef": "0123456789abcdef",
+    "psql postgres://bob:hunter2@db.example.com/x": "hunter2",
+    "mysql --password hunter2 -u root": "hunter2",
+    "mysql --password=hunter2": "hunter2",
+    '{"token": "abcdefg"}': "abcdefg",
+    "git clone https://ghp_abcdefghijklmnopqrstuvwxyz0123@example.com/a": "ghp_abcdefghijklmnopqrstuvwxyz0123",
+    "key is sk-abcdefghijklmnopqrstuvwx": "sk-abcdefghijklmnopqrstuvwx",
+    "-----BEGIN RSA PRIVATE KEY-----\nabcd\n-----END RSA PRIVATE KEY-----": "abcd",
+    "AKIAABCDEFGHIJKLMNOP": "AKIAABCDEFGHIJKLMNOP",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.abcdefg": "eyJzdWIiOiIxMjM0NTYifQ",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_what_has_the_form_of_a_secret_is_not_kept_in_a_text(text: str) -> None:
+    kept = arguments_for_journal({"command": text})
+    assert SECRETS[text] not in repr(kept) and REDACTED in repr(kept)
+    assert kept["digest"] == digest_of({"command": text})
+    assert SECRETS[text] not in repr(arguments_for_journal({"list": [{"a": text}]}))
+
+
+@pytest.mark.parametrize(
+    "text", ["the token is in the list", "count tokens", "mail a@example.com", "read secrets.txt please", "git status"]
+)
+def test_usual_words_are_kept(text: str) -> None:
+    assert arguments_for_journal({"command": text}) == {"arguments": {"command": text}}
+
+
+def test_a_log_entry_is_bounded_and_has_no_secret() -> None:
+    fields = {"password": "hunter2", "text": "x" * 100_000}
+    record = bounded_log(Record("log", "s", "c", {"level": "info", "message": "y" * 100_000, "fields": fields}))
+    assert len(repr(record)) < 10_000 and "hunter2" not in repr(record) and record.data["level"] == "info"
 
 
 def test_the_digest_does_not_depend_on_the_order_of_names() -> None:
@@ -37,4 +88,5 @@ def test_the_digest_does_not_depend_on_the_order_of_names() -> None:
 
 
 def test_an_integer_that_is_too_large_is_kept_as_text() -> None:
-    assert arguments_for_journal({"x": 2**80})["arguments"] == {"x": str(2**80)}
+    kept = arguments_for_journal({"x": 2**80})
+    assert kept == {"arguments": {"x": str(2**80)}, "digest": digest_of({"x": 2**80})}

@@ -10,6 +10,7 @@ import pytest
 
 from toolcell import UsageError
 from toolcell.state import StateDirectory
+from toolcell.state.directory import VERSION
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def state(tmp_path: Path) -> StateDirectory:
 def test_it_is_made_for_its_user_alone(state: StateDirectory) -> None:
     state.open_to_write()
     assert os.stat(state.path).st_mode & 0o777 == 0o700
-    assert state.version() == 1
+    assert state.version() == VERSION
     state.close()
 
 
@@ -73,7 +74,7 @@ def test_a_link_is_refused(state: StateDirectory, tmp_path: Path) -> None:
 def test_a_later_version_is_refused_and_a_wrong_one_is_told(state: StateDirectory) -> None:
     state.path.mkdir(mode=0o700)
     (state.path / "version").write_text("99\n")
-    with pytest.raises(UsageError, match="has version 99, and this toolcell knows 1"):
+    with pytest.raises(UsageError, match=f"has version 99, and this toolcell knows {VERSION}"):
         state.open_to_write()
     (state.path / "version").write_text("one\n")
     with pytest.raises(UsageError, match="has no version number"):
@@ -104,3 +105,58 @@ def test_a_directory_that_shows_it_to_a_cell_is_refused(state: StateDirectory, t
 def test_another_directory_is_apart(state: StateDirectory, tmp_path: Path) -> None:
     state.require_apart(str(tmp_path / "project"), "the workspace")
     state.require_apart("/usr", "the profile's path")
+
+
+def test_a_link_on_the_way_that_a_cell_could_replace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "safe").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "link").symlink_to(tmp_path / "safe")
+    state = StateDirectory(tmp_path / "project" / "link" / "state")
+    assert state.path == tmp_path / "safe" / "state"
+    with pytest.raises(UsageError, match="overlap"):
+        state.require_apart(str(tmp_path / "project"), "the workspace")
+    state.require_apart(str(tmp_path / "project" / "other"), "the workspace")
+
+
+def test_a_place_in_the_python_installation_is_refused() -> None:
+    with pytest.raises(UsageError, match="the Python installation"):
+        StateDirectory(Path(sys.prefix) / "state").require_outside_of_interpreter()
+
+
+def test_a_monitor_that_looks_all_the_time_keeps_no_supervisor_out(state: StateDirectory) -> None:
+    state.path.mkdir(mode=0o700)
+    program = (
+        "import sys\n"
+        "from toolcell.state import StateDirectory\n"
+        "state = StateDirectory(sys.argv[1])\n"
+        "print(state.is_written(), flush=True)\n"
+        "while True: state.is_written()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(state.path)], stdout=subprocess.PIPE) as monitor:
+        try:
+            assert monitor.stdout is not None and monitor.stdout.readline() == b"False\n"
+            for _ in range(10):
+                state.open_to_write()
+                assert state.is_written()
+                state.close()
+        finally:
+            monitor.kill()
+
+
+def test_who_removes_the_file_lock_lets_no_second_writer_in(state: StateDirectory) -> None:
+    state.open_to_write()
+    (state.path / "lock").unlink()
+    with pytest.raises(UsageError, match="Another supervisor"):
+        StateDirectory(state.path).open_to_write()
+    state.close()
+
+
+def test_a_key_that_is_half_made_is_nobodys(state: StateDirectory) -> None:
+    """Many processes may ask for the key at the same time, and each has the same one."""
+    state.open_to_write()
+    program = "import sys; from toolcell.state import StateDirectory; print(StateDirectory(sys.argv[1]).key().hex())"
+    command = [sys.executable, "-c", program, str(state.path)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    assert len({run.communicate()[0] for run in runs}) == 1 and {run.returncode for run in runs} == {0}
+    assert [path.name for path in state.path.glob(".key*")] == []
+    state.close()

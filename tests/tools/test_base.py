@@ -233,8 +233,8 @@ def _ended(diff: str) -> list[bool]:
 def test_edit_explains_what_it_does_not_find(ctx: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n")
     for old, message in [
-        ("\treturn a + b", "Its first line is like line 2: '    return a \\+ b'"),
-        ("def addd(a, b):", r"The closest is line 1: 'def add\(a, b\):'"),
+        ("\treturn a + b", r"There, line 2 is '    return a \+ b', and old_text has '\\treturn a \+ b'"),
+        ("def addd(a, b):", r"begins at line 1. There, line 1 is 'def add\(a, b\):', and old_text has 'def addd"),
         ("qqqqqqqqqqqqqq", "Nothing in it is close"),
         ("return a", r"occurs 2 times in 'a.py', on lines 2, 5\. Add lines around it"),
     ]:
@@ -305,7 +305,7 @@ def test_web_search_gives_hits(ctx: ToolContext) -> None:
     assert hits == [{"title": "http://a", "url": "http://a", "snippet": "q"}]
 
 
-def test_web_fetch_gives_the_text_of_a_page(ctx: ToolContext) -> None:
+def test_web_fetch_gives_a_page_as_markdown(ctx: ToolContext) -> None:
     page(ctx, PAGE.encode())
     result = call(ctx, "web_fetch", url="http://a")
     assert result.output == {
@@ -313,7 +313,7 @@ def test_web_fetch_gives_the_text_of_a_page(ctx: ToolContext) -> None:
         "status": 200,
         "content_type": "text/html",
         "title": "A & B",
-        "text": "# Big\n\nOne two three.\nfour\n\n- first\n- second\n\n  a\n    b\n\n1\t2",
+        "text": "# Big\n\nOne two [three](http://a/x).\nfour\n\n- first\n- second\n\n```\n  a\n    b\n```\n\n1\t2",
     }
     assert result.display.startswith("Fetched A & B (200, ")
 

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import linecache
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -87,9 +88,18 @@ def _does(code_of: object) -> bytes:
             f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', repr(type(function)))}".encode()
         )
     try:
-        return inspect.getsource(code).encode()
+        return _source_of(code, getattr(function, "__globals__", {})).encode()
     except (OSError, TypeError, SyntaxError):  # typed at a prompt, made by exec, or the file has changed since
         return "\n".join(_instructions(code)).encode()
+
+
+def _source_of(code: CodeType, namespace: dict[str, Any]) -> str:
+    """The source of a function with these globals. inspect.getsource would search all loaded modules for its file."""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, namespace)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise OSError("no source")
+    return "".join(inspect.getblock(lines))
 
 
 def _class_does(cls: type) -> bytes:

@@ -43,7 +43,8 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
     if type(value) is Answer:
         output = encode_json(value.output)
         artifacts = _artifacts(value.artifacts, recorded)
-        return {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": []}
+        content: list[Any] = encode_json(value.content) if value.content else []
+        return {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
     result_module = sys.modules.get("toolcell_tools.result")
     if result_module is not None and isinstance(value, result_module.ToolResult):
         return _encode_result(cast("ToolResult", value), recorded)

@@ -6,17 +6,22 @@ are classes: `workspace.py`, `shell.py`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Protocol, Self
 
 __all__ = [
     "ChannelHandle",
+    "ChannelMessage",
+    "ChannelStatus",
     "FetchedPage",
     "HttpHandle",
     "HttpResponse",
+    "MemoryKind",
     "MemoryReader",
     "MemoryRecord",
     "MemoryWriter",
     "SearchHit",
+    "SentMessage",
     "WebHandle",
 ]
 
@@ -33,9 +38,20 @@ class _AsDict:
         return cls(**data)
 
 
+class MemoryKind(StrEnum):
+    """The kinds of memory records (ADR-0006)."""
+
+    DECISION = "decision"
+    FACT = "fact"
+    IDENTITY = "identity"
+    PREFERENCE = "preference"
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryRecord(_AsDict):
-    """One remembered text. A greater `score` is a better match for the search. `created_at` is in Unix seconds."""
+    """One remembered text. `kind` is a MemoryKind, or a word of the tool's own. A greater `score` is a better match for
+    the search. `created_at` is in Unix seconds.
+    """
 
     id: str
     text: str
@@ -79,11 +95,82 @@ class HttpResponse(_AsDict):
     body: bytes
 
 
-class ChannelHandle(Protocol):
-    """Sends messages to the people of the session."""
+@dataclass(frozen=True, slots=True)
+class SentMessage(_AsDict):
+    """A message that a channel took. `id` is "" if the channel has no ids. `reached` is False if it was only logged."""
 
-    def send(self, text: str) -> None: ...
-    async def asend(self, text: str) -> None: ...
+    id: str = ""
+    reached: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMessage(_AsDict):
+    """A message that is on the channel. `at` is in Unix seconds."""
+
+    id: str
+    text: str
+    sender: str = ""
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus(_AsDict):
+    """What a call may do on its channel: the policy's level, the operations that it and the channel allow, how many of
+    them are possible now, and in how many seconds the next one is.
+    """
+
+    level: str
+    operations: tuple[str, ...] = ()
+    remaining: int = 0
+    wait_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operations", tuple(self.operations))
+
+
+class ChannelHandle(Protocol):
+    """The channel to the people of the session. An operation that the channel's policy does not allow raises
+    RequestDenied; one that the channel does not have, or that comes too often, raises ToolFailure.
+    """
+
+    @property
+    def level(self) -> str:
+        """The policy's level: "ask", "reply" or "broadcast"."""
+        ...
+
+    @property
+    def remaining(self) -> int:
+        """How many operations are possible now."""
+        ...
+
+    def status(self) -> ChannelStatus: ...
+    async def astatus(self) -> ChannelStatus: ...
+
+    def send(self, text: str, *, to: str = "") -> SentMessage:
+        """Send a message: into the conversation, or to another place of the channel."""
+        ...
+
+    async def asend(self, text: str, *, to: str = "") -> SentMessage: ...
+
+    def ask(self, question: str, options: Sequence[str] = ()) -> str:
+        """Ask the people and wait for their answer, until the call's deadline."""
+        ...
+
+    async def aask(self, question: str, options: Sequence[str] = ()) -> str: ...
+    def react(self, message_id: str, emoji: str) -> None: ...
+    async def areact(self, message_id: str, emoji: str) -> None: ...
+
+    def edit(self, message_id: str, text: str) -> None:
+        """Replace the text of a message that this session, or one that shares its channel, has sent."""
+        ...
+
+    async def aedit(self, message_id: str, text: str) -> None: ...
+    def pin(self, message_id: str) -> None: ...
+    async def apin(self, message_id: str) -> None: ...
+    def upload(self, name: str, data: bytes, media_type: str = "application/octet-stream") -> SentMessage: ...
+    async def aupload(self, name: str, data: bytes, media_type: str = "application/octet-stream") -> SentMessage: ...
+    def read(self, limit: int = 20) -> list[ChannelMessage]: ...
+    async def aread(self, limit: int = 20) -> list[ChannelMessage]: ...
 
 
 class MemoryReader(Protocol):

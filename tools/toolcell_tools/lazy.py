@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
@@ -18,7 +18,7 @@ class LazyField:
 
     __slots__ = ("description", "restrictions")
 
-    def __init__(self, description: str, **restrictions: float) -> None:
+    def __init__(self, description: str, **restrictions: object) -> None:
         self.description = description
         self.restrictions = restrictions
 
@@ -30,8 +30,10 @@ class LazyField:
 
 
 class Answer(NamedTuple):
-    """`ToolResult(output=…, display=…, artifacts=…)` whose parts are already checked."""
+    """`ToolResult(output=…, display=…, artifacts=…, content=…)` whose parts are already checked. A block of content is
+    the JSON of a content block."""
 
     output: object
     display: str
     artifacts: "Sequence[Artifact]" = ()
+    content: "Sequence[Mapping[str, Any]]" = ()

@@ -1,14 +1,14 @@
 """The store of approvals: requests, their answers and standing approvals, in memory or in a state directory.
 
 Each row has an HMAC-SHA256 under the key of the state directory (`table`). The request's covers its tool, version,
-arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature. So a row
-that was edited or moved to another id is invalid. A row that was put back to an earlier state is found by the ids of
-used requests, which the journal keeps. The key guards against edited rows, not against the user who owns it.
+arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature, and that of
+the state covers whether the answer was used or withdrawn. So a row that was edited or moved to another id is invalid. A
+whole row that was put back from a copy is found if it was used: the journal keeps the ids. The key guards against
+edited rows, not against the user who owns it.
 """
 
 import os
 import threading
-import time
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -67,6 +67,7 @@ class Approvals:
 
         directory = StateDirectory(state)
         directory.require_private()
+        directory.require_version()
         return cls(directory.approvals, directory.key())
 
     def __repr__(self) -> str:
@@ -131,7 +132,7 @@ class Approvals:
                 _check(request, self._table.schema(entry.id), arguments)
             standing = None
             if for_session or pattern is not None:
-                standing = _standing(request, pattern, for_s=for_s, by=by)
+                standing = _standing(request, pattern, now=self._table.now(), for_s=for_s, by=by)
                 self._table.add_standing(standing)
             self._table.answer(entry.id, Approved(arguments), by)
             return standing
@@ -161,7 +162,7 @@ class Approvals:
             found = [each.id for each in self._table.standing() if id and each.id.startswith(id)]
             if len(found) != 1:
                 raise UsageError(f"There is no standing approval {id!r}. `toolcell approvals list` lists them.")
-            self._table.remove_standing(found[0])
+            self._table.revoke_standing(found[0])
 
     # -- for the supervisor --------------------------------------------------------------------------------------------
 
@@ -180,6 +181,10 @@ class Approvals:
             kept = self._table.add(request, schema)
             self._waited.add(request.id)
             return kept
+
+    def now(self) -> float:
+        """The time in Unix seconds, which does not go back (`ApprovalTable.now`)."""
+        return self._table.now()
 
     def leave(self, id: str) -> None:
         """Note that no call waits for the request any more."""
@@ -292,7 +297,7 @@ def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mappi
 
 
 def _standing(
-    request: ApprovalRequest, pattern: Mapping[str, str] | None, *, for_s: float, by: str
+    request: ApprovalRequest, pattern: Mapping[str, str] | None, *, now: float, for_s: float, by: str
 ) -> StandingApproval:
     """A standing approval for the request's session, or with a pattern for its agent."""
     if not 0 < for_s < float("inf"):
@@ -305,7 +310,7 @@ def _standing(
         agent_id=request.agent_id,
         session_id=request.session_id if pattern is None else "",
         pattern=dict(pattern or {}),
-        expires_at=time.time() + for_s,
+        expires_at=now + for_s,
         approved_by=by,
     )
     if not approval.covers(request):

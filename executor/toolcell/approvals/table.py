@@ -1,6 +1,7 @@
 """The SQLite tables of approvals. Each row is signed when it is written, and checked when it is read."""
 
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -14,19 +15,29 @@ from .entry import ApprovalEntry, ApprovalState, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical, from_data, to_data
 from .signing import Signer
 
+_log = logging.getLogger("toolcell.approval")
 BUSY_S: Final = 10.0
 """The time to wait for another process that writes."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS requests (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL, request TEXT NOT NULL,
-    signature BLOB NOT NULL, answer TEXT, answer_signature BLOB, used_at REAL, withdrawn_at REAL
+    signature BLOB NOT NULL, answer TEXT, answer_signature BLOB, used_at REAL, withdrawn_at REAL, state_signature BLOB
 ) STRICT;
 CREATE INDEX IF NOT EXISTS by_tool ON requests (tool, created_at);
 CREATE INDEX IF NOT EXISTS by_expiry ON requests (expires_at);
 CREATE TABLE IF NOT EXISTS standing (
-    id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL
+    id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL,
+    revoked_at REAL, state_signature BLOB
+) STRICT;
+CREATE TABLE IF NOT EXISTS clock (
+    one INTEGER PRIMARY KEY CHECK (one = 1), latest REAL NOT NULL, signature BLOB NOT NULL
 ) STRICT;
 """
+REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
+    "request.2", "answer.2", "state.2", "standing.2", "revocation.2", "clock.2",
+)  # fmt: skip
+"""The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
+signed less, can be put in."""
 _ANSWERABLE: Final = "answer IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
 
 
@@ -44,6 +55,7 @@ class ApprovalTable:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
         self._database.executescript(_SCHEMA)
+        self._seen = self._latest(), time.monotonic()
 
     def close(self) -> None:
         self._database.close()
@@ -54,15 +66,43 @@ class ApprovalTable:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._keep_time()
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:  # a full disk has ended it
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
 
     def version(self) -> int:
         """A number that changes when another process has changed the database."""
         (version,) = self._database.execute("PRAGMA data_version").fetchone()
         return int(version)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The time in Unix seconds. It never goes back, also after a restart, so nothing that has expired is valid
+        again if somebody sets the clock back. Any thread may call it."""
+        seen, at = self._seen
+        monotonic = time.monotonic()
+        found = max(time.time(), seen + monotonic - at)
+        self._seen = found, monotonic
+        return found
+
+    def _latest(self) -> float:
+        """The latest time that a transaction has kept, 0 if there is none."""
+        row = self._database.execute("SELECT latest, signature FROM clock").fetchone()
+        if row is None:
+            return 0.0
+        if self._signer.fits(row[1], CLOCK, "", repr(row[0]).encode()):
+            return float(row[0])
+        _log.warning("the latest time that the store of approvals has kept was edited; the system's clock is used")
+        return 0.0
+
+    def _keep_time(self) -> None:
+        now = max(self.now(), self._latest())
+        values = (now, self._signer.of(CLOCK, "", repr(now).encode()))
+        self._database.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?)", values)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -70,12 +110,13 @@ class ApprovalTable:
         """Keep a request. `schema` is that of the tool's arguments. Returns the request as it is kept: a copy."""
         text = canonical({"request": to_data(request), "schema": schema})
         self._database.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL)",
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL, NULL)",
             (
                 *(request.id, request.tool, request.created_at, request.expires_at, text),
-                self._signer.of("request", request.id, text.encode()),
+                self._signer.of(REQUEST, request.id, text.encode()),
             ),
         )
+        self._sign_state(request.id)
         return from_data(json.loads(text)["request"])
 
     def all(self) -> list[ApprovalEntry]:
@@ -89,7 +130,7 @@ class ApprovalTable:
     def unused(self, tool: str) -> list[ApprovalEntry]:
         """The tool's requests that are not used, withdrawn or expired."""
         where = "tool = ? AND used_at IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
-        return self._entries(where, tool, time.time())
+        return self._entries(where, tool, self.now())
 
     def last(self, tool: str, number: int) -> list[ApprovalEntry]:
         """The tool's last requests."""
@@ -110,34 +151,42 @@ class ApprovalTable:
         said = (
             {"approved": True, "arguments": answer.arguments} if isinstance(answer, Approved) else {"approved": False}
         )
-        text = canonical({**said, "message": getattr(answer, "message", ""), "by": by, "at": time.time()})
+        text = canonical({**said, "message": getattr(answer, "message", ""), "by": by, "at": self.now()})
         (signature,) = self._database.execute("SELECT signature FROM requests WHERE id = ?", (id,)).fetchone()
         self._database.execute(
             "UPDATE requests SET answer = ?, answer_signature = ? WHERE id = ?",
-            (text, self._signer.of("answer", id, signature, text.encode()), id),
+            (text, self._signer.of(ANSWER, id, signature, text.encode()), id),
         )
+        self._sign_state(id)
 
     def mark_used(self, id: str) -> None:
-        self._database.execute("UPDATE requests SET used_at = ? WHERE id = ?", (time.time(), id))
+        self._database.execute("UPDATE requests SET used_at = ? WHERE id = ?", (self.now(), id))
+        self._sign_state(id)
 
     def mark_withdrawn(self, id: str) -> None:
-        self._database.execute("UPDATE requests SET withdrawn_at = ? WHERE id = ?", (time.time(), id))
+        self._database.execute("UPDATE requests SET withdrawn_at = ? WHERE id = ?", (self.now(), id))
+        self._sign_state(id)
+
+    def _sign_state(self, id: str) -> None:
+        row = self._database.execute(f"SELECT {_OF_STATE} FROM requests WHERE id = ?", (id,)).fetchone()
+        signature = self._signer.of(STATE, id, *_state_texts(*row))
+        self._database.execute("UPDATE requests SET state_signature = ? WHERE id = ?", (signature, id))
 
     def pending(self) -> int:
         """The number of requests that can be answered."""
         query = f"SELECT count(*) FROM requests WHERE {_ANSWERABLE}"
-        (number,) = self._database.execute(query, (time.time(),)).fetchone()
+        (number,) = self._database.execute(query, (self.now(),)).fetchone()
         return int(number)
 
     def prune(self, kept_s: float) -> None:
         """Remove what expired more than `kept_s` seconds ago."""
         for table in ("requests", "standing"):
-            self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (time.time() - kept_s,))
+            self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (self.now() - kept_s,))
 
     def _entries(self, where: str, *values: object) -> list[ApprovalEntry]:
         query = (
-            "SELECT id, tool, expires_at, request, signature, answer, answer_signature, used_at, withdrawn_at "
-            f"FROM requests {f'WHERE {where}' if where else ''} ORDER BY created_at"
+            "SELECT id, tool, expires_at, request, signature, answer, answer_signature, used_at, withdrawn_at, "
+            f"state_signature FROM requests {f'WHERE {where}' if where else ''} ORDER BY created_at"
         )
         return [self._read(*row) for row in self._database.execute(query, values)]
 
@@ -152,16 +201,20 @@ class ApprovalTable:
         answer_signature: bytes | None,
         used_at: float | None,
         withdrawn_at: float | None,
+        state_signature: bytes | None,
     ) -> ApprovalEntry:
         invalid = ApprovalEntry(id=id, state="invalid", request=None)
-        if not self._signer.fits(signature, "request", id, text.encode()):
+        state_texts = _state_texts(signature, answer_signature, used_at, withdrawn_at)
+        if not self._signer.fits(state_signature, STATE, id, *state_texts):
+            return invalid
+        if not self._signer.fits(signature, REQUEST, id, text.encode()):
             return invalid
         request = from_data(json.loads(text)["request"])
         if (request.id, request.tool, request.expires_at) != (id, tool, expires_at):
             return invalid
         said: Mapping[str, Any] = {}
         if answered is not None:
-            if not self._signer.fits(answer_signature, "answer", id, signature, answered.encode()):
+            if not self._signer.fits(answer_signature, ANSWER, id, signature, answered.encode()):
                 return invalid
             said = json.loads(answered)
         state: ApprovalState = "pending"
@@ -169,7 +222,7 @@ class ApprovalTable:
             state = "used"
         elif withdrawn_at is not None:
             state = "withdrawn"
-        elif expires_at <= time.time():
+        elif expires_at <= self.now():
             state = "expired"
         elif said:
             state = "approved" if said["approved"] else "denied"
@@ -188,25 +241,102 @@ class ApprovalTable:
 
     def add_standing(self, approval: StandingApproval) -> None:
         text = canonical(asdict(approval))
+        signature = self._signer.of(STANDING, approval.id, text.encode())
         self._database.execute(
-            "INSERT INTO standing VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO standing VALUES (?, ?, ?, ?, ?, NULL, ?)",
             (
-                *(approval.id, approval.tool, approval.expires_at, text),
-                self._signer.of("standing", approval.id, text.encode()),
+                *(approval.id, approval.tool, approval.expires_at, text, signature),
+                self._signer.of(REVOCATION, approval.id, signature, repr(None).encode()),
             ),
         )
 
     def standing(self, tool: str | None = None) -> Iterator[StandingApproval]:
         """The standing approvals that hold now, of every tool or of one. An invalid row is left out."""
         where, values = ("", ()) if tool is None else ("AND tool = ?", (tool,))
-        rows: Iterable[tuple[str, str, bytes]] = self._database.execute(
-            f"SELECT id, approval, signature FROM standing WHERE expires_at > ? {where}", (time.time(), *values)
+        rows: Iterable[tuple[str, str, bytes, float | None, bytes]] = self._database.execute(
+            "SELECT id, approval, signature, revoked_at, state_signature FROM standing "
+            f"WHERE expires_at > ? AND revoked_at IS NULL {where}",
+            (self.now(), *values),
         ).fetchall()
-        for id, text, signature in rows:
-            if self._signer.fits(signature, "standing", id, text.encode()):
+        for id, text, signature, revoked_at, state_signature in rows:
+            is_valid = self._signer.fits(signature, STANDING, id, text.encode())
+            if is_valid and self._signer.fits(state_signature, REVOCATION, id, signature, repr(revoked_at).encode()):
                 approval = StandingApproval(**json.loads(text))
-                if approval.id == id and approval.expires_at > time.time():
+                if approval.id == id and approval.expires_at > self.now():
                     yield approval
 
-    def remove_standing(self, id: str) -> None:
-        self._database.execute("DELETE FROM standing WHERE id = ?", (id,))
+    def revoke_standing(self, id: str) -> None:
+        """End a standing approval. Its row stays until it would have expired."""
+        (signature,) = self._database.execute("SELECT signature FROM standing WHERE id = ?", (id,)).fetchone()
+        now = self.now()
+        self._database.execute(
+            "UPDATE standing SET revoked_at = ?, state_signature = ? WHERE id = ?",
+            (now, self._signer.of(REVOCATION, id, signature, repr(now).encode()), id),
+        )
+
+
+_OF_STATE: Final = "signature, answer_signature, used_at, withdrawn_at"
+
+
+def _state_texts(
+    signature: object, answer_signature: bytes | None, used_at: float | None, withdrawn_at: float | None
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """The parts of a request's state that are signed."""
+    own = signature if isinstance(signature, bytes) else b""
+    return own, answer_signature or b"", repr(used_at).encode(), repr(withdrawn_at).encode()
+
+
+def sign_states(database: sqlite3.Connection, key: bytes) -> None:
+    """Migrate the tables of version 1, which did not sign the states. Rows whose signatures do not fit stay invalid.
+    Does nothing to later tables."""
+    columns = [name for _number, name, *_rest in database.execute("PRAGMA table_info(requests)")]
+    if not columns or "state_signature" in columns:
+        return
+    signer = Signer(key)
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        database.execute("ALTER TABLE requests ADD COLUMN state_signature BLOB")
+        database.execute("ALTER TABLE standing ADD COLUMN revoked_at REAL")
+        database.execute("ALTER TABLE standing ADD COLUMN state_signature BLOB")
+        rows = database.execute(
+            "SELECT id, request, signature, answer, answer_signature, used_at, withdrawn_at FROM requests"
+        ).fetchall()
+        for row in rows:
+            _resign_request(database, signer, *row)
+        for id, text, signature in database.execute("SELECT id, approval, signature FROM standing").fetchall():
+            if signer.fits(signature, "standing", id, text.encode()):
+                new = signer.of(STANDING, id, text.encode())
+                state = signer.of(REVOCATION, id, new, repr(None).encode())
+                database.execute(
+                    "UPDATE standing SET signature = ?, state_signature = ? WHERE id = ?", (new, state, id)
+                )
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _resign_request(
+    database: sqlite3.Connection,
+    signer: Signer,
+    id: str,
+    text: str,
+    signature: bytes,
+    answered: str | None,
+    answer_signature: bytes | None,
+    used_at: float | None,
+    withdrawn_at: float | None,
+) -> None:
+    if not signer.fits(signature, "request", id, text.encode()):
+        return
+    new, new_answer = signer.of(REQUEST, id, text.encode()), None
+    if answered is not None:
+        if not signer.fits(answer_signature, "answer", id, signature, answered.encode()):
+            return
+        new_answer = signer.of(ANSWER, id, new, answered.encode())
+    state = signer.of(STATE, id, *_state_texts(new, new_answer, used_at, withdrawn_at))
+    database.execute(
+        "UPDATE requests SET signature = ?, answer_signature = ?, state_signature = ? WHERE id = ?",
+        (new, new_answer, state, id),
+    )

@@ -8,37 +8,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolcell.backends.errors import BackendError, NotConfigured, Refused, Unreachable
+    from toolcell.backends.errors import BackendError, NotConfigured, OutsideRules, Refused, Unreachable
     from toolcell.backends.http.client import BrokeredHttp
     from toolcell.backends.memory import SQLiteMemory
     from toolcell.backends.protocols import (
         Channel,
+        ChannelMessage,
         FetchedPage,
+        FullChannel,
         HttpClient,
         HttpReply,
         HttpRequest,
         MemoryRecord,
         MemoryStore,
         SearchHit,
+        SearchProvider,
         WebClient,
     )
+    from toolcell.backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
     from toolcell.backends.web import PublicWeb
 
 __all__ = [
     "BackendError",
+    "BraveSearch",
     "BrokeredHttp",
     "Channel",
+    "ChannelMessage",
     "FetchedPage",
+    "FullChannel",
     "HttpClient",
     "HttpReply",
     "HttpRequest",
     "MemoryRecord",
     "MemoryStore",
     "NotConfigured",
+    "OutsideRules",
     "PublicWeb",
     "Refused",
     "SQLiteMemory",
+    "SearXNG",
     "SearchHit",
+    "SearchProvider",
+    "StaticSearch",
+    "TavilySearch",
     "Unreachable",
     "WebClient",
 ]
@@ -47,7 +59,9 @@ _MODULES = {
     "BrokeredHttp": "http.client",
     "PublicWeb": "web",
     "SQLiteMemory": "memory",
-} | dict.fromkeys(("BackendError", "NotConfigured", "Refused", "Unreachable"), "errors")
+    **dict.fromkeys(("BackendError", "NotConfigured", "OutsideRules", "Refused", "Unreachable"), "errors"),
+    **dict.fromkeys(("BraveSearch", "SearXNG", "StaticSearch", "TavilySearch"), "search"),
+}
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ __all__ = ["open_database", "transaction"]
 T = TypeVar("T")
 
 _APPLICATION_ID = 0x746C636C  # "tlcl": distinguishes our files from files of other programs
-_VERSION = 1
+_VERSION = 2
 _BUSY_S = 5.0  # how long to wait for another process that writes
 
 # `room` is the namespace as one token of digits, which no stemmer changes. FTS5 then intersects two lists, instead of
@@ -35,8 +35,17 @@ _SCHEMA = (
         UPDATE quota SET records = records - 1 WHERE namespace = old.namespace;
     END""",
     f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_VERSION}",
+    "PRAGMA user_version = 1",
 )
+_VECTORS = (
+    "CREATE TABLE vector(number INTEGER PRIMARY KEY, model TEXT NOT NULL, data BLOB NOT NULL)",
+    """CREATE TRIGGER vector_removed AFTER DELETE ON record BEGIN
+        DELETE FROM vector WHERE number = old.number;
+    END""",
+    "PRAGMA user_version = 2",
+)
+_STEPS = (_SCHEMA, _VECTORS)
+"""The statements that lead from each version to the next one."""
 
 
 def transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -103,11 +112,11 @@ def _version(db: sqlite3.Connection) -> int | None:
 def _migrate(db: sqlite3.Connection) -> None:
     version = _version(db)  # again, under the write lock: another process may have made the schema
     _check(version)
-    if version == 0:
-        for statement in _SCHEMA:
+    for statements in _STEPS[version or 0 :]:
+        for statement in statements:
             db.execute(statement)
 
 
 def _check(version: int | None) -> None:
-    if version not in (0, _VERSION):
+    if version is None or version > _VERSION:
         raise sqlite3.DatabaseError("it is the file of another program or of a newer toolcell")

@@ -1,6 +1,6 @@
 """The exceptions of backends. `str(error)` says what happened and what to do, and may be shown to a model."""
 
-__all__ = ["BackendError", "NotConfigured", "Refused", "Unreachable"]
+__all__ = ["BackendError", "NotConfigured", "OutsideRules", "Refused", "Unreachable"]
 
 
 class BackendError(Exception):
@@ -9,6 +9,10 @@ class BackendError(Exception):
 
 class Refused(BackendError):
     """The request is not acceptable. The same request would be refused again."""
+
+
+class OutsideRules(Refused):
+    """The rules of the session's profile do not allow the request. Nothing was sent."""
 
 
 class NotConfigured(BackendError):

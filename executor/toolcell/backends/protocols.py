@@ -5,31 +5,64 @@ in a thread. The message of a `BackendError` is shown to the model. Any other ex
 failure. Arguments come from a tool, and so from a model: treat every string as hostile.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+from toolcell_tools.handles import ChannelMessage, FetchedPage, MemoryRecord, SearchHit
 
 __all__ = [
     "Channel",
+    "ChannelMessage",
     "FetchedPage",
+    "FullChannel",
     "HttpClient",
     "HttpReply",
     "HttpRequest",
     "MemoryRecord",
     "MemoryStore",
     "SearchHit",
+    "SearchProvider",
     "WebClient",
 ]
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """Delivers an agent's messages to a person."""
+    """Delivers an agent's messages to a person.
 
-    async def send(self, text: str, *, sender: str) -> None:
-        """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it."""
+    A channel may also have any of the methods of `FullChannel`, and `approve`, which makes it an Approver. A channel
+    whose messages nobody may see, such as a log, has an attribute `reaches_people` that is False.
+    """
+
+    async def send(self, text: str, *, sender: str) -> str | None:
+        """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it. The
+        message's id is returned, if the channel has ids."""
+        ...
+
+
+class FullChannel(Channel, Protocol):
+    """A channel with every optional operation. The broker refuses the operations that a channel lacks."""
+
+    async def send_to(self, place: str, text: str, *, sender: str) -> str | None:
+        """Deliver `text` to another place than the conversation. Raise `Refused` for an unknown place."""
+        ...
+
+    async def ask(self, question: str, *, options: Sequence[str], sender: str) -> str:
+        """Show the question and wait for the answer: one of `options`, or any text if there are none. The end of the
+        call cancels this."""
+        ...
+
+    async def react(self, message_id: str, emoji: str, *, sender: str) -> None: ...
+    async def edit(self, message_id: str, text: str, *, sender: str) -> None: ...
+    async def pin(self, message_id: str, *, sender: str) -> None: ...
+
+    async def upload(self, name: str, data: bytes, *, media_type: str, sender: str) -> str | None:
+        """Show a file. Return the id of its message, if the channel has ids."""
+        ...
+
+    async def read(self, *, limit: int) -> list[ChannelMessage]:
+        """Return at most `limit` of the last messages of the conversation, the newest last."""
         ...
 
 
@@ -50,7 +83,9 @@ class MemoryStore(Protocol):
 class WebClient(Protocol):
     """GET requests to the public web, never to an address of the machine's own networks.
 
-    A client without a search engine has an attribute `can_search` that is False. Tools that need one are then refused.
+    A client without a search engine has an attribute `can_search` that is False, which the search tool then tells the
+    model. Sessions with rules for pages (`Profile.web`) need one more method, `fetch_within(url, *, max_bytes, check)`:
+    as `fetch`, but it calls `check(url)` before it sends each request, redirects included, and lets its exception pass.
     """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
@@ -59,6 +94,15 @@ class WebClient(Protocol):
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
         """Return the page at `url` after redirects, whatever its status, with at most `max_bytes` of its body."""
+        ...
+
+
+@runtime_checkable
+class SearchProvider(Protocol):
+    """A search engine for `PublicWeb`. It runs in the supervisor and holds its own key."""
+
+    async def search(self, query: str, *, limit: int) -> list[SearchHit]:
+        """Return at most `limit` hits, best first. Raise a BackendError if there is no answer."""
         ...
 
 

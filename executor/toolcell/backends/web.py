@@ -3,11 +3,10 @@ URL is checked, its host is looked up once, the addresses are checked, and the c
 rebinding has no effect. There are no proxies, cookies or credentials.
 """
 
-import json
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import anyio
@@ -16,40 +15,44 @@ from toolcell import misuse
 from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
-from toolcell.backends.protocols import FetchedPage, SearchHit
+from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
 from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply
+    from toolcell.backends.robots import Robots, RobotsFile
 
 __all__ = ["MAX_BODY", "PublicWeb"]
 
 MAX_BODY = 32 * 1024 * 1024
-_SEARCH_BYTES = 2 * 1024 * 1024
 _MAX_QUERY = 1000
-_MAX_HITS = 50
-_MAX_FIELD = 2000
 _AT_ONCE = 16
+_LEAST_CACHE = 64 * 1024
 
 
 class PublicWeb:
     """GET requests on the public web; implements `WebClient`. Tasks and sessions may share one.
 
+    `search` is a search engine: `SearXNG`, `BraveSearch`, `TavilySearch`, `StaticSearch` or one of your own.
     `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; the guard checks it like any page. An endpoint
     on a private network must be listed in `allow_private`, and the agent can then fetch it too. `allow_private` lists
     "host:port" pairs, as they are written in URLs, that may be on a private network or an unusual port. This is the
     only exception to the guard. `timeout_s` is for a whole fetch, from the first name lookup to the last byte.
-    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    `cache_bytes` keeps pages as their servers allow (RFC 9111), and `robots` heeds robots.txt (RFC 9309); both need the
+    extra `[web]`. `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
     """
 
     def __init__(
         self,
         *,
+        search: SearchProvider | None = None,
         search_url: str | None = None,
         allow_private: Collection[str] = (),
         timeout_s: float = 15.0,
         max_redirects: int = 5,
         user_agent: str = "toolcell/0.1",
+        cache_bytes: int = 0,
+        robots: bool = False,
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -58,18 +61,35 @@ class PublicWeb:
             raise ArgumentError(
                 "search_url has no {query} in it. Write it like 'https://host/search?q={query}&format=json'."
             )
+        if search is not None and search_url is not None:
+            raise ArgumentError("PublicWeb was given search and search_url. Pass one of them.")
+        misuse.check_parts(search=search)
+        if not isinstance(robots, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"robots is not True or False: {robots!r}. Pass one of them.")
         check_sender(user_agent, resolve, tls)
         self._allowed = parse_pairs(misuse.items("allow_private", allow_private, "('127.0.0.1:8080',)"))
+        self._engine = search
         self._search_url = search_url
         self._timeout_s = misuse.seconds("timeout_s", timeout_s)
         self._max_redirects = misuse.whole("max_redirects", max_redirects)
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
+        self._cache = self._robots = None
+        if misuse.whole("cache_bytes", cache_bytes):
+            if cache_bytes < _LEAST_CACHE:
+                raise ArgumentError(f"cache_bytes is {cache_bytes}. Pass at least {_LEAST_CACHE:,}, or 0 for no cache.")
+            from toolcell.backends.page_cache import PageCache
+
+            self._cache = PageCache(cache_bytes)
+        if robots:
+            from toolcell.backends.robots import Robots
+
+            self._robots = Robots(user_agent, self._robots_file, self._outbound.in_thread)
 
     @property
     def can_search(self) -> bool:
         """Whether there is a search engine. Without one, tools that need it say so in their description."""
-        return self._search_url is not None
+        return self._search_url is not None or self._engine is not None
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
         """Return the page at `url`, whatever its status, with at most `max_bytes` of its decoded body.
@@ -77,12 +97,24 @@ class PublicWeb:
         `FetchedPage.url` is the URL after redirects; `omitted_bytes` is 0 only if the whole body is returned. Raise
         `Refused` for a URL, redirect or address that is not allowed, and `Unreachable` for every other failure.
         """
+        return await self.fetch_within(url, max_bytes=max_bytes, check=_any)
+
+    async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], None]) -> FetchedPage:
+        """As `fetch`. `check(url)` is called before each request, and raises for a URL that may not be asked for."""
+        return await self._fetch(url, max_bytes, check, self._robots)
+
+    async def _fetch(
+        self, url: str, max_bytes: int, check: Callable[[str], None], robots: "Robots | None"
+    ) -> FetchedPage:
         if not 0 < max_bytes <= MAX_BODY:
             raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
         target = parse_url(url, allowed=self._allowed)
         try:
             with anyio.fail_after(self._timeout_s):
                 for _ in range(self._max_redirects + 1):
+                    check(target.url)
+                    if robots is not None:
+                        await robots.check(target)
                     reply = await self._get(target, max_bytes)
                     if reply.location is None:
                         return _page(target, reply)
@@ -96,25 +128,48 @@ class PublicWeb:
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         """Return at most `limit` hits (never more than 50), best first. Raise as `fetch` does, or `NotConfigured`."""
-        if self._search_url is None:
+        if not self.can_search:
             raise NotConfigured(
                 "There is no search engine. Whoever runs the agent can set one: "
                 "PublicWeb(search_url='https://search.example/search?q={query}&format=json')."
             )
         if not query.strip() or len(query) > _MAX_QUERY:
             raise Refused(f"The query has {len(query)} characters. Use words, {_MAX_QUERY} characters at most.")
+        if self._engine is not None:
+            return await self._engine.search(query, limit=limit)
+        from toolcell.backends.search import ANSWER_BYTES, MAX_HITS, hits_of
+
+        assert self._search_url is not None
         quoted = quote(query, safe="", errors="replace")
-        page = await self.fetch(self._search_url.replace("{query}", quoted), max_bytes=_SEARCH_BYTES)
+        page = await self._fetch(self._search_url.replace("{query}", quoted), ANSWER_BYTES, _any, None)
         if page.status != 200:
             raise Unreachable(
                 f"The search engine answered with status {page.status}. Try again later; "
                 "whoever runs the agent should check search_url and that the engine allows its JSON format."
             )
-        return await self._outbound.in_thread(partial(_hits, page.body, max(0, min(limit, _MAX_HITS))))
+        return await self._outbound.in_thread(
+            partial(hits_of, page.body, min(limit, MAX_HITS), lambda answer: answer["results"], "content")
+        )
 
     async def _get(self, target: Target, max_bytes: int) -> "ExchangeReply":
+        send = partial(self._send, target, max_bytes)
+        if self._cache is None:
+            return await send(self._headers)
+        return await self._cache.answer(target.url, self._headers, max_bytes, send)
+
+    async def _send(self, target: Target, max_bytes: int, headers: Mapping[str, str]) -> "ExchangeReply":
         addresses = checked_addresses(target, await self._outbound.addresses(target), self._allowed)
-        return await self._outbound.ask(target, addresses, headers=self._headers, max_bytes=max_bytes)
+        return await self._outbound.ask(target, addresses, headers=headers, max_bytes=max_bytes)
+
+    async def _robots_file(self, target: Target) -> "RobotsFile":
+        from toolcell.backends.robots import ROBOTS_BYTES, RobotsFile
+
+        for _ in range(self._max_redirects + 1):
+            reply = await self._send(target, ROBOTS_BYTES, self._headers)
+            if reply.location is None:
+                return RobotsFile(reply.status, reply.body)
+            target = self._redirected(target, reply.location)
+        return RobotsFile(404, b"")  # RFC 9309, 2.3.1.2: as if there were none
 
     def _redirected(self, origin: Target, location: str) -> Target:
         try:
@@ -123,29 +178,10 @@ class PublicWeb:
             raise Refused(f"{origin.host} redirects to a URL that is refused. {error}") from None
 
 
+def _any(url: str) -> None:
+    """Check nothing: every page of the public web may be fetched."""
+
+
 def _page(target: Target, reply: "ExchangeReply") -> FetchedPage:
     omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
     return FetchedPage(target.url, reply.status, reply.header("content-type")[:256], reply.body, omitted)
-
-
-def _hits(body: bytes, limit: int) -> list[SearchHit]:
-    try:
-        answer: Any = json.loads(body)
-        results = cast("list[Any]", answer["results"])
-        if not isinstance(cast(object, results), list):
-            raise TypeError
-    except (ValueError, TypeError, LookupError, RecursionError):
-        raise Unreachable(
-            'The search engine did not answer with {"results": [...]} as JSON. Try again later; '
-            "whoever runs the agent should check search_url."
-        ) from None
-    rows = [cast("dict[str, Any]", row) for row in results if isinstance(row, dict)]
-    hits = [SearchHit(**{name: _text(row.get(key)) for name, key in _FIELDS}) for row in rows]
-    return [hit for hit in hits if hit.url.startswith(("http://", "https://"))][:limit]
-
-
-_FIELDS = (("title", "title"), ("url", "url"), ("snippet", "content"))
-
-
-def _text(value: object) -> str:
-    return value[:_MAX_FIELD] if isinstance(value, str) else ""

@@ -82,6 +82,27 @@ def demo(allow_missing: tuple[str, ...]) -> None:
     sys.exit(run(allow_missing))
 
 
+@toolcell.command(short_help="List the tools of a session, those of MCP servers included.")
+@click.option(
+    "--kind",
+    type=click.Choice(["main", "branch", "worker"]),
+    default="main",
+    show_default=True,
+    help="The kind of session.",
+)
+@click.option("--config", metavar="FILE", help="A further toolcell.toml, which overrides the user's.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, for programs.")
+def tools(kind: str, config: str | None, as_json: bool) -> None:
+    """List the tools that a session in this directory has: the base tools, and those of the MCP servers in the
+    settings. Starts each server in a cell, and ends it again.
+
+    Exit status: 0 for success, 1 if a server failed or has a tool that cannot be offered, 2 for wrong settings.
+    """
+    from .tools import run
+
+    sys.exit(run(kind=kind, file=config, as_json=as_json))
+
+
 @toolcell.group(short_help="Read the journal of a durable supervisor.")
 def audit() -> None:
     """Read the journal of Supervisor(state=DIRECTORY), even while it is written.

@@ -19,6 +19,7 @@ from toolcell_tools.preview import printable
 
 from .audit import directory_of
 
+_DAMAGED = "Restore a copy of it, or move it away: its requests are then forgotten, and calls ask anew."
 SHORT = 12
 """How many characters of an id a list shows. They are enough for the other commands."""
 
@@ -88,8 +89,11 @@ def guarded(run: Callable[[], None]) -> int:
     """Run one of the commands. Return the exit status: 2 for wrong use."""
     try:
         run()
-    except (UsageError, OSError, sqlite3.Error) as error:
-        click.echo(str(error), err=True)
+    except sqlite3.DatabaseError as error:
+        click.echo(printable(f"approvals.sqlite cannot be used: {error}. {_DAMAGED}"), err=True)
+        return 2
+    except (UsageError, OSError) as error:
+        click.echo(printable(str(error)), err=True)
         return 2
     return 0
 
@@ -145,7 +149,7 @@ def _line(entry: ApprovalEntry) -> str:
         state = f"used, {'approved' if entry.approved else 'denied':<17}"
     else:
         state = f"{entry.state:<9}  {_left(request.expires_at):<12}"
-    return f"{entry.id[:SHORT]}  {state}  {printable(who)}  {printable(request.preview.summary)}"
+    return f"{printable(entry.id[:SHORT])}  {state}  {printable(who)}  {printable(request.preview.summary)}"
 
 
 def _standing_line(approval: StandingApproval) -> str:
@@ -157,7 +161,7 @@ def _standing_line(approval: StandingApproval) -> str:
 
 
 def _story(entry: ApprovalEntry) -> Iterator[str]:
-    yield f"request     {entry.id}"
+    yield f"request     {printable(entry.id)}"
     yield f"state       {entry.state}"
     if entry.request is None:
         yield "            The row does not fit its signature: it was edited. Withdraw it."

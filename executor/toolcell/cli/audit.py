@@ -13,6 +13,7 @@ from toolcell.journal.journal import Record
 from toolcell.journal.reading import JournalReader, Numbered, Wanted
 from toolcell.journal.story import line_of, story_of
 from toolcell.state import StateDirectory
+from toolcell_tools.preview import printable
 
 
 def directory_of(state: str | None) -> StateDirectory:
@@ -74,10 +75,10 @@ def guarded(run: Callable[[], None]) -> int:
     try:
         run()
     except BrokenChain as error:
-        click.echo(f"The journal is damaged. {error}", err=True)
+        click.echo(printable(f"The journal is damaged. {error} {error.cure}"), err=True)
         return 1
     except (UsageError, OSError) as error:
-        click.echo(str(error), err=True)
+        click.echo(printable(str(error)), err=True)
         return 2
     except (KeyboardInterrupt, BrokenPipeError):
         return 0

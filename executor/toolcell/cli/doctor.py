@@ -88,6 +88,7 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
         found["credentials"] = {place: [_credential(one) for one in all] for place, all in config.credentials.items()}
+        found["mcpServers"] = {name: server.shown for name, server in config.servers.items()}
         found["policy"] = [*policies.rules(config)]
         found["profiles"] = {each.value: _shown(config.profiles[each]) for each in _kinds(kind)}
     return found
@@ -164,6 +165,7 @@ def _short(report: SandboxReport, config: Config | None) -> Iterator[str]:
         yield from (f"  {names}: {essentials(profile)}" for names, profile in _profiles(config, None))
         for place, credentials in config.credentials.items():
             yield f"  requests to {place} carry {', '.join(each.header for each in credentials)}"
+        yield from (f"  {line}" for line in _servers(config))
         yield from (f"  {line}" for line in policies.lines(config, only_files=True))
     if not report.missing:
         yield "Everything that toolcell requires is here."
@@ -204,6 +206,17 @@ def _profile_lines(config: Config, kind: str | None) -> Iterator[str]:
             yield f"  Its profile grants a network: promise 3 {what}."
     for place, credentials in config.credentials.items():
         yield f"\nRequests to {place} carry {'; and '.join(map(_credential, credentials))}"
+    if kind is None and config.servers:
+        yield from ("", *_servers(config))
+
+
+def _servers(config: Config) -> Iterator[str]:
+    """The MCP servers of the settings, without arguments and values, which may be secrets."""
+    for name, server in config.servers.items():
+        shown = server.shown
+        names = ", ".join([*server.env, *server.headers])
+        carries = f", with {names}" if names else ""
+        yield f"MCP server {name}: {shown.get('command') or shown['url']}{carries}, tools of tier {server.tier.value}"
 
 
 def _policy_lines(config: Config) -> Iterator[str]:

@@ -1,8 +1,6 @@
 """`toolcell status`: a running supervisor, as it sees itself."""
 
-import fcntl
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ def run(state: str | None, *, as_json: bool) -> int:
     try:
         directory = directory_of(state)
         status = _read(directory.status)
-        is_running = _is_locked(directory.path / "lock")
+        is_running = directory.is_written()
     except (UsageError, OSError, ValueError) as error:
         click.echo(str(error), err=True)
         return 2
@@ -49,19 +47,9 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no status in {str(path.parent)!r}: no supervisor has run there.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged ({error}). A running supervisor writes it again each second.") from None
     return found
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> list[str]:

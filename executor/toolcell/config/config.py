@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
@@ -12,12 +13,15 @@ from toolcell.policy import TierPolicy
 from toolcell.profile import Profile
 from toolcell_tools.capability import SessionKind
 
+from .servers import McpServer
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
     None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
     `rule_files` has the file of each rule of both, by the rule's name in explanations.
+    `channel`, `memory` and `web` are the tables of these names, from which the supervisor makes its own.
     `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
     """
 
@@ -31,10 +35,15 @@ class Config:
     state: str | None = None
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
+    channel: Mapping[str, Any] | None = None
+    memory: Mapping[str, Any] | None = None
+    web: Mapping[str, Any] | None = None
     concurrency: Concurrency | None = None
     circuit_breaker: CircuitBreaker | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
+    servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType[str, McpServer]({}))
+    """MCP servers by name. A supervisor has a toolset for each."""
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
     )

@@ -25,6 +25,7 @@ from .complaints import complaints, wider_than_a_worker
 from .config import Config
 from .narrowing import widenings
 from .policies import NO_DENIAL, add_files, no_denials, overlaid_policy, too_many_globs
+from .servers import COMMAND_GRANTS, McpServer, server_of
 from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
@@ -132,8 +133,17 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    if "state" in source.table:  # the same as in [supervisor]
+        if not source.trusted:
+            problems.append(source.problem(("state",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+        elif "state" in settings:
+            problems.append(source.problem(("state",), "is set twice, here and in [supervisor]. Remove one of them."))
+        settings = {**settings, "state": source.table["state"]}
+    servers, of_servers = _servers(cast("Table", source.table.get("mcpServers", {})), source)
+    problems += of_servers
     config = replace(
         below,
+        servers=MappingProxyType({name: one for name, one in {**below.servers, **servers}.items() if one is not None}),
         profiles=MappingProxyType(profiles),
         policy=policy,
         denials=denials,
@@ -154,10 +164,45 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return CircuitBreaker(**value)
         case "quarantine" | "state":
             return source.path(value)
+        case "channel" | "memory" | "web":
+            return _with_paths(value, source)
         case "credentials":
             return MappingProxyType({**below.credentials, **_credentials(value, source)})
         case _:
             return value
+
+
+def _with_paths(table: Table, source: ConfigSource) -> Table:
+    """A table in which the paths of files are absolute."""
+    return MappingProxyType(
+        {
+            key: source.path(value)
+            if key in ("path", "value_file")
+            else _with_paths(cast("Table", value), source)
+            if isinstance(value, Mapping)
+            else value
+            for key, value in table.items()
+        }
+    )
+
+
+def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | None], list[ConfigProblem]]:
+    """The MCP servers of a source, None for one that it disables, and the mistakes. A project's file has none."""
+    if table and not source.trusted:
+        what = f"names MCP servers, which run programs, and {_ONLY_NARROWS} {_remedy(source)}"
+        return {}, [source.problem(("mcpServers",), what)]
+    found: dict[str, McpServer | None] = {}
+    problems: list[ConfigProblem] = []
+    for name, said in table.items():
+        key, own = ("mcpServers", name), cast("Table", said.get("profile", {}))
+        base = Profile() if "url" in said else Profile(grants=COMMAND_GRANTS)
+        profile, wrong = _profile(base, own, source)
+        problems += [source.problem((*key, "profile", field), message) for field, message in wrong]
+        try:
+            found[name] = None if said.get("disabled") else server_of(name, said, profile)
+        except ValueError as error:
+            problems.append(source.problem(key, str(error)))
+    return found, problems
 
 
 _ONLY_DENIES = "a project's file can only deny."
@@ -192,6 +237,8 @@ def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> obj
             return tuple(source.path(path) for path in value)
         case "env":
             return {**profile.env, **value}
+        case "channel":
+            return replace(profile.channel, **value)
         case "pass_env" | "http":
             return tuple(value)
         case "protected":

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 
+from toolcell import web_rules
 from toolcell.http_rules import rules_of
 from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
@@ -77,6 +78,20 @@ def _http(old: Profile, new: Profile) -> Iterator[Complaint]:
             yield (index,), f"allows requests that the settings below it do not: {str(rule)!r}"
 
 
+def _web(old: Profile, new: Profile) -> Iterator[Complaint]:
+    allowed = web_rules.rules_of(old.web)
+    for index, rule in enumerate(web_rules.rules_of(new.web)):
+        if not rule.is_within(allowed):
+            yield (index,), f"allows pages that the settings below it do not: {str(rule)!r}"
+
+
+def _channel(old: Profile, new: Profile) -> Iterator[Complaint]:
+    for name in ("level", "burst", "per_s"):
+        before, after = getattr(old.channel, name), getattr(new.channel, name)
+        if getattr(old.channel.narrowed(new.channel), name) != after:
+            yield (name,), f"raises the channel's {name} from {before!r} to {after!r}"
+
+
 def _protected(old: Profile, new: Profile) -> Iterator[Complaint]:
     missing = [name for name in old.protected if name not in new.protected]
     if missing:
@@ -112,6 +127,8 @@ _RULES: Mapping[str, Rule] = {
     "pass_env": _pass_env,
     "network": _network,
     "http": _http,
+    "web": _web,
+    "channel": _channel,
     "protected": _protected,
     "unchecked": _unchecked,
     "quarantined": _quarantined,

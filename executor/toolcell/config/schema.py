@@ -21,9 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from toolcell.channel_policy import LEVELS, ChannelPolicy
 from toolcell.credentials import Credential, parse_origin
 from toolcell.http_rules import HttpRule
 from toolcell.profile import Profile
+from toolcell.web_rules import WebRule
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.profile import CAPABILITIES
@@ -249,6 +251,23 @@ class CredentialTable(_Table):
         return self
 
 
+def _one_or_more_texts(value: object) -> list[object]:
+    return [value] if isinstance(value, str) else _list_of_text(value)
+
+
+def _per_s(value: float) -> None:
+    ChannelPolicy(per_s=value)
+
+
+class ChannelPolicyTable(_Table):
+    """The fields of ChannelPolicy."""
+
+    wanted: ClassVar[str] = 'a table such as { level = "reply", burst = 5 }'
+    level: Annotated[_Text, _known("level", frozenset(LEVELS))] = ""
+    burst: _Count = 1
+    per_s: Annotated[float, _asking("ChannelPolicy.per_s ", _per_s), _is("a number above zero", int, float)] = 1.0
+
+
 class ProfileTable(_Table):
     """The fields of Profile, except `cwd`, which each call sets."""
 
@@ -261,6 +280,10 @@ class ProfileTable(_Table):
     pass_env: Annotated[list[Annotated[_Text, AfterValidator(_variable_name)]], _Listed] = []
     network: NetworkTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     http: Annotated[list[Annotated[_Text, _asking("Profile.http ", HttpRule.parse)]], _Listed] = []
+    web: Annotated[
+        list[Annotated[_Text, _asking("Profile.web ", WebRule.parse)]], BeforeValidator(_one_or_more_texts)
+    ] = []
+    channel: ChannelPolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     proc: _Flag = True
     hostname: Annotated[_Text, _of_profile("hostname")] = ""
     protected: Annotated[list[Annotated[_Text, _asking("", _protected_name)]], _Listed] = []
@@ -300,6 +323,64 @@ class CircuitBreakerTable(_Table):
     longest_s: _Seconds = 60.0
 
 
+class _KeyTable(_Table):
+    """A place where a secret is, if there is one. The secret is never in a settings file."""
+
+    value_env: _Text = ""
+    value_file: _Text = ""
+    value: Annotated[Any, BeforeValidator(_no_secret)] = Field(default=None, exclude=True)
+    url: _Text = ""
+    private: _Flag = False
+
+
+class SearchTable(_KeyTable):
+    """A search engine: its kind, its endpoint, and where its key is."""
+
+    wanted: ClassVar[str] = 'a table such as { kind = "searxng", url = "https://search.example.org/search" }'
+    kind: Annotated[_Text, _known("search engine", frozenset({"searxng", "brave", "tavily"}))]
+
+    @model_validator(mode="after")
+    def _has_an_endpoint(self) -> "SearchTable":
+        if not self.url:
+            raise ValueError("has no url. Name the search engine's endpoint.")
+        return self
+
+
+class WebTable(_Table):
+    """The options of PublicWeb that are plain data."""
+
+    wanted: ClassVar[str] = "a table such as { robots = true, cache_bytes = 50_000_000 }"
+    search: SearchTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    allow_private: _Texts = []
+    timeout_s: _Seconds = 15.0
+    max_redirects: Annotated[int, _is(_words(0), int), _whole(0)] = 5
+    user_agent: _Text = ""
+    cache_bytes: Annotated[int, _is(_words(0), int), _whole(0)] = 0
+    robots: _Flag = False
+
+
+class MemoryTable(_Table):
+    """The memory of sessions that are given none."""
+
+    wanted: ClassVar[str] = "a table such as { embed = true }"
+    kind: Annotated[_Text, _known("memory", frozenset({"sqlite", "lancedb"}))] = "sqlite"
+    path: _Text = ""
+    embed: _Flag = False
+    max_text_bytes: _Count = 1
+    max_records: _Count = 1
+
+
+class ChannelTable(_KeyTable):
+    """The channel of sessions that are opened without one."""
+
+    wanted: ClassVar[str] = 'a table such as { kind = "console" }'
+    kind: Annotated[_Text, _known("channel", frozenset({"log", "console", "webhook"}))]
+    header: _Text = ""
+    prefix: _Text = ""
+    approves: _Flag = False
+    timeout_s: _Seconds = 30.0
+
+
 class SupervisorTable(_Table):
     """The arguments of Supervisor that are plain data. A host may have one credential or a list of credentials."""
 
@@ -318,6 +399,9 @@ class SupervisorTable(_Table):
     model_bytes: _Count = 1
     quarantine: _Text = ""
     state: _Text = ""
+    channel: ChannelTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    memory: MemoryTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    web: WebTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     circuit_breaker: CircuitBreakerTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
@@ -357,12 +441,51 @@ class PolicyTable(_Table):
     channels: Annotated[dict[_Text, "PolicyTable"], _values_of("a table of channels")] = {}
 
 
+class McpServerTable(_Table):
+    """One MCP server: the keys that MCP clients share, then the other arguments of `mcp_toolset`."""
+
+    wanted: ClassVar[str] = 'a table such as { command = "mcp-server-git" }'
+    command: Annotated[_Text, AfterValidator(_not_empty)] = ""
+    args: _Texts = []
+    env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
+    url: Annotated[_Text, AfterValidator(_not_empty)] = ""
+    headers: Annotated[dict[_Text, _Text], _table_of("text")] = {}
+    type: Annotated[_Text, _known("transport", frozenset({"stdio", "http", "streamable-http"}))] = ""
+    disabled: _Flag = False
+    profile: ProfileTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    needs: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
+    tier: Annotated[_Text, _known("tier", frozenset(PermissionTier))] = ""
+    tiers: Annotated[
+        dict[_Text, Annotated[_Text, _known("tier", frozenset(PermissionTier))]],
+        _values_of('a table such as { search = "read_only" }'),
+    ] = {}
+    prefix: _Text = ""
+    requires_approval: _Flag = False
+    timeout: _Seconds = 1.0
+    required: _Flag = False
+
+    @model_validator(mode="after")
+    def _is_one_server(self) -> "McpServerTable":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("is a server with a command or with a url, and not with both. Set one of them.")
+        if self.url and (self.args or self.env):
+            raise ValueError("has a url, and no process that could have args or env. Leave them out.")
+        if self.command and self.headers:
+            raise ValueError("has a command, which takes no headers. Leave them out.")
+        return self
+
+
 ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in SessionKind})
 
 
 class FileTable(_Table):
-    """A whole toolcell.toml."""
+    """A whole toolcell.toml. `state` may stand here or in [supervisor]."""
 
+    state: _Text = ""
     profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
     supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     policy: PolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    mcpServers: Annotated[
+        dict[Annotated[_Text, AfterValidator(_not_empty)], McpServerTable],
+        _values_of('a table such as { git = { command = "mcp-server-git" } }'),
+    ] = {}

@@ -94,7 +94,8 @@ async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall,
         session_id=caller.id,
         agent_id=caller.agent_id,
         session_kind=caller.kind,
-        expires_at=time.time() + context.services.approval_timeout_s,
+        expires_at=(now := context.services.approvals().now()) + context.services.approval_timeout_s,
+        created_at=now,
     )
 
 
@@ -205,7 +206,7 @@ async def _until_closed(
 
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
-    wait_s, answered = max(0.0, request.expires_at - time.time()), anyio.Event()
+    wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
     found: _Ending | None = None
     with anyio.move_on_after(wait_s):
         async with anyio.create_task_group() as tasks:

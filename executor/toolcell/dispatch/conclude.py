@@ -16,24 +16,26 @@ from .context import CallContext
 from .execute import Ran
 from .present import NOTHING, fitting, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
-from .record import record
+from .record import record, refusal_facts
 from .result import in_userns, result_of, state_lost
+from .serving import SessionRun
 from .streams import READ_ON
 
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run."""
-    route, draft, outcome, used, run, watch = ran
+    route, outcome, used, run, watch = ran
     services, caller, tool = context.services, context.caller, route.tool
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
-    result, lie = result_of(draft, route, call, outcome, used)
-    if run is not None and run.cell is not None and run.cell.in_userns:
-        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
-    if run is not None and run.state_lost:
-        result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
+    result, lie = result_of(route, call, outcome, used)
+    if run is not None:
+        if run.cell is not None and run.cell.in_userns:
+            result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
+        if run.state_lost:
+            result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if lie and run is not None and run.cell is not None:
         run.cell.calls.condemn(run, lie)
@@ -41,12 +43,13 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         denied = trespass(caller.workspace, route.declaration, route.spec.profile, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    if watch is not None and watch.tells:
-        found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
-        not_all = [unchecked(watch)] if watch.unknown else []
-        result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
-    elif watch is not None and watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
-        result = result.model_copy(update={"notices": (*result.notices, busy)})
+    if watch is not None:
+        if watch.tells:
+            found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
+            not_all = [unchecked(watch)] if watch.unknown else []
+            result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+        elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
+            result = result.model_copy(update={"notices": (*result.notices, busy)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
@@ -72,16 +75,38 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     # record
-    record(services, caller.id, call, tool.version, result.error, used, outcome, result.display, result.notices)
+    record(
+        services,
+        caller.id,
+        call,
+        tool.version,
+        result.error,
+        used,
+        outcome,
+        result.display,
+        result.notices,
+        None if services.durable is None else _where(run),
+        result.artifacts,
+    )
     return result
 
 
-def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
-    """The result of a call that never reached a cell. It is recorded."""
+def refused(
+    context: CallContext,
+    call: ToolCall,
+    tool: Tool[..., Any] | None,
+    error: ToolError,
+    *,
+    intended: bool = False,
+) -> ToolResult:
+    """The result of a call that never reached a cell. It is recorded. `intended`: it has an intent in the journal."""
     services, session_id = context.services, context.caller.id
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
-    record(services, session_id, call, version, error)
+    more: dict[str, object] | None = None
+    if services.durable is not None and not intended:
+        more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
+    record(services, session_id, call, version, error, more=more)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),
@@ -91,6 +116,15 @@ def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, e
         session_id=session_id,
         sandbox=services.sandbox,
     )
+
+
+def _where(run: SessionRun | None) -> dict[str, object]:
+    """Where a call has run."""
+    if run is None:
+        return {"ran": "host"}
+    if run.cell is None or not run.started_at:
+        return {}
+    return {"ran": "cell", "cell": run.cell.pid, "reused": not run.is_first_of_cell}
 
 
 def _remembered(data: SessionData, result: ToolResult) -> ToolResult:

@@ -1,6 +1,7 @@
 """The context of one call: a frozen value that every step gets."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from toolcell.approvals import Approver
@@ -13,6 +14,15 @@ from .services import Caller, Services
 from .streams import OnOutput
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class CallFate:
+    """What is known of a call whose caller was cancelled: whether a process got it, and whether what it did may last.
+    Set before the cancellation leaves the pipeline."""
+
+    delivered: bool = False
+    effect: bool = False
 
 
 @final
@@ -31,5 +41,7 @@ class CallContext(NamedTuple):
     """The session's public object, which a host tool gets."""
     trace: CallTrace | None = None
     """The span of the call; None if the supervisor has no telemetry."""
+    fate: CallFate | None = None
+    """Filled in if the caller is cancelled. None if nobody asks."""
     approver: Approver | None = None
     """Decides on this call if the session has no approver."""

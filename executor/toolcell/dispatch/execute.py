@@ -1,7 +1,7 @@
 """Run the call in a cell: give it to the pool and wait. If the workspace becomes another directory, submit it again."""
 
 import time
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
 from toolcell.call import ToolCall
@@ -15,7 +15,6 @@ from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinition
 
 from .context import CallContext
 from .resolve import no_thread
-from .result import drafted
 from .route import Route
 from .services import Services
 from .serving import SessionRun
@@ -35,8 +34,6 @@ class Ran(NamedTuple):
     """A call that has an outcome, whether or not it ran."""
 
     route: Route
-    draft: dict[str, Any]
-    """The fields of its result that were known before its end. `result_of` takes the dict once."""
     outcome: Outcome
     used: Used
     run: SessionRun | None = None
@@ -83,16 +80,18 @@ async def in_cell(
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
-        draft = drafted(route, call)  # while the process works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if watch is not None:
                 await run.audited(watch)
         except BaseException:
+            if context.fate is not None:
+                context.fate.delivered = run.started_at > 0
+                context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return made(Ran, (route, draft, outcome, run.used, run, watch))
+            return made(Ran, (route, outcome, run.used, run, watch))
         ways += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

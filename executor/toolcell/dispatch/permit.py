@@ -83,6 +83,17 @@ def _by_rule(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sessi
         return ""
 
 
+def allowed_by(policy: Policy, call: ToolCall, offer: CallableTool, verdict: str, session: SessionInfo) -> str:
+    """What has allowed the call, for the journal: an approval because of the verdict, or a rule of the policy."""
+    if verdict:
+        return f"an approval, because {verdict}"
+    try:
+        return explained(policy, call, offer.declaration, session).rule
+    except Exception:
+        _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
+        return type(policy).__name__
+
+
 def forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
     """The denial of a call for this reason."""
     message = f"The tool {declaration.name!r} may not be used here: {reason}. Do without it."

@@ -19,10 +19,9 @@ from .conclude import concluded, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
-from .permit import permit
+from .permit import allowed_by, permit
 from .record import intend, record
 from .resolve import resolved
-from .result import drafted
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -46,7 +45,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """Make one attempt at a call, step by step. The first attempt has `number` 1."""
-    services, caller, routes, call_id, timeout_s, _, _, _, _, _ = context
+    services, caller, routes, call_id, timeout_s, _, _, _, _, fate, _ = context
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:
@@ -116,9 +115,13 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        unrecorded = intend(services, caller.id, call, route.asked)
-        if unrecorded is not None:
-            return refused(context, call, tool, unrecorded)
+        if services.durable is not None:
+            allowed = ""
+            if verdict or "allowed" not in route.asked:
+                allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
+            unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
+            if unrecorded is not None:
+                return refused(context, call, tool, unrecorded)
         # run
         if tool.placement == "host":
             try:
@@ -126,16 +129,21 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                     context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
                 )
             except BaseException:
+                if fate is not None:
+                    fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
                 record(services, caller.id, call, tool.version, approve.closed(call.tool))
                 raise
-            return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
+            return await concluded(context, call, checks, Ran(route, outcome, used))
         ran = await in_cell(context, route, call, packed, changes, wall_s)
         if type(ran) is not Ran:
-            return refused(context, call, tool, ran)
-        used = ran.used if ran.is_delivered else None
+            return refused(context, call, tool, ran, intended=True)
+        if admission is not None and ran.is_delivered:
+            used = ran.used
         try:
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
+            if fate is not None:
+                fate.delivered, fate.effect = ran.is_delivered, ran.has_effect
             if ran.run is not None:
                 ran.run.leave()
             raise

@@ -6,15 +6,19 @@ from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.journal.redact import arguments_for_journal
+from toolcell.journal.durable import DurableJournal
+from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell_tools.artifact import Artifact
+from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import Notice
 
-from .services import Services
+from .services import Caller, Services
 
 TRACEBACK_CHARS = 20_000
 DISPLAY_CHARS = 1_000
+MOST_ARTIFACTS = 50
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -26,15 +30,15 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
 
 
 def intend(
-    services: Services, session_id: str, call: ToolCall, asked: Mapping[str, object]
+    journal: DurableJournal, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
 ) -> SandboxUnavailable | None:
-    """With a state directory, write the intent of a call, which will be sent next. `asked` are the facts
-    that all calls of its route share. Returns the error of a call that may not be sent, because its intent could not be
-    written."""
-    if services.durable is None:
-        return None
+    """Write the intent of a call, which will be sent next, to the journal of a supervisor with a state directory.
+    `asked` are the facts that all calls of its route share, `allowed` is what has allowed it, "" if `asked` says so.
+    Returns the error of a call that may not be sent, because its intent could not be written."""
     facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
-    why = services.durable.intend(Record.now("intent", session_id, call.id, facts))
+    if allowed:
+        facts["allowed"] = allowed
+    why = journal.intend(Record.now("intent", session_id, call.id, facts))
     if not why:
         return None
     cure = "Free space on the disk of the state directory."
@@ -53,8 +57,11 @@ def record(
     outcome: Outcome | None = None,
     display: str = "",
     notices: Sequence[Notice] = (),
+    more: Mapping[str, object] | None = None,
+    artifacts: Sequence[Artifact] = (),
 ) -> None:
-    """Record the call: the facts, the error, and the stack trace of a tool that raised."""
+    """Record the call: the facts, the error, and the stack trace of a tool that raised. With a state directory, `more`
+    are further facts, and the texts are without secrets."""
     kind, facts = "call", facts_of(call, version, used)
     if error is not None:
         facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
@@ -64,10 +71,48 @@ def record(
         if isinstance(trace, str):
             trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    if display and services.durable is not None:
-        facts["display"] = display[:DISPLAY_CHARS]
     if notices:
         facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in notices]
+    if services.durable is not None:
+        if more:
+            facts |= more
+        if display:
+            facts["display"] = display[:DISPLAY_CHARS]
+        if artifacts:
+            facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in artifacts[:MOST_ARTIFACTS]]
+            facts["artifact_count"] = len(artifacts)
+        hide_secrets(facts, call)
     made = Record.now(kind, session_id, call.id, facts)
     services.journal.write(made)
     services.metrics.write(made)
+
+
+def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration | None) -> dict[str, Any]:
+    """The facts of a call that was refused before its intent: by whom it was asked, and with which arguments."""
+    facts: dict[str, Any] = {
+        "intended": False,
+        "tier": "" if declaration is None else str(declaration.tier),
+        "agent": caller.agent_id,
+        "session_kind": str(caller.kind),
+    }
+    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
+        facts |= arguments_for_journal(call.arguments)
+    return facts
+
+
+def hide_secrets(facts: dict[str, Any], call: ToolCall) -> None:
+    """Take secrets out of what the tool has printed or raised: those of its arguments, and those with a known form."""
+    hidden: list[str] = []
+    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
+        for name, value in call.arguments.items():
+            if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
+                hidden += secrets_in({name: value})
+    for name in _TEXTS:
+        if name in facts:
+            text: str = facts[name]
+            for secret in hidden:
+                text = text.replace(secret, REDACTED)
+            facts[name] = without_secrets(text)
+
+
+_TEXTS = ("display", "message", "traceback", "stdout", "stderr", "progress")

@@ -63,12 +63,13 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
-    """The fields of a call's result that are known before its end. `result_of` takes them.
-
-    The draft is made while the process works, so the caller does not wait for it.
+def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
+    """The result of a call with this outcome. The second value says what is wrong with a malformed answer, else "": the
+    caller must end the cell that sent it.
     """
-    return {
+    error: ToolError | None = None
+    lie = ""
+    fields: dict[str, Any] = {
         **_BLANK,
         "call_id": call.id,
         "tool": route.tool.name,
@@ -79,27 +80,15 @@ def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
         "artifacts": [],
         "content": [],
         "values": {},
+        "usage": _usage({**used, "attempts": call.attempt}),
     }
-
-
-def result_of(
-    draft: dict[str, Any], route: Route, call: ToolCall, outcome: Outcome, used: Used
-) -> tuple[ToolResult, str]:
-    """The result of a call with this outcome. The second value says what is wrong with a malformed answer, else "": the
-    caller must end the cell that sent it.
-
-    The draft becomes the result's own data and must not be used again.
-    """
-    error: ToolError | None = None
-    lie = ""
-    draft["usage"] = _usage({**used, "attempts": call.attempt})
     if outcome.stdout is not EMPTY:
-        draft["stdout"] = _captured(outcome.stdout)
+        fields["stdout"] = _captured(outcome.stdout)
     if outcome.stderr is not EMPTY:
-        draft["stderr"] = _captured(outcome.stderr)
+        fields["stderr"] = _captured(outcome.stderr)
     if outcome.ending == "result":
         try:
-            _say(draft, outcome.payload)
+            _say(fields, outcome.payload)
         except (pydantic.ValidationError, TypeError, KeyError) as wrong:
             lie = f"The result frame is not a result: {_first_line(wrong)}"
             error = ProtocolViolation(message=lie)
@@ -109,15 +98,15 @@ def result_of(
         if isinstance(failure, ExecutionError):
             error = failure
         else:
-            draft["output"], draft["display"] = failure, message
+            fields["output"], fields["display"] = failure, message
     else:
         error = error_of(outcome, route.declaration, route.limits, used["wall_s"] + used["queue_s"])
     if error is not None:
-        draft["error"] = error
-        draft["display"] = _display_of_error(
-            route.tool.name, draft["arguments"], draft["stdout"], draft["stderr"], error
+        fields["error"] = error
+        fields["display"] = _display_of_error(
+            route.tool.name, fields["arguments"], fields["stdout"], fields["stderr"], error
         )
-    return _result(draft), lie
+    return _result(fields), lie
 
 
 def _display_of_error(
@@ -129,17 +118,17 @@ def _display_of_error(
     return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
-def _say(draft: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    """Add a cell's payload to the draft. For a malformed payload, raises pydantic's ValidationError, TypeError or
-    KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the output gives.
+def _say(fields: dict[str, Any], payload: Mapping[str, Any]) -> None:
+    """Add a cell's payload to a result's fields. For a malformed payload, raises pydantic's ValidationError, TypeError
+    or KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the output gives.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
     if type(display) is not str:
         raise TypeError("display is a string")
     if len(payload) > (2 if "display" in payload else 1):
-        draft.update(_said_beside(payload))
-    draft["output"], draft["display"] = output, display
+        fields.update(_said_beside(payload))
+    fields["output"], fields["display"] = output, display
 
 
 def _first_line(error: Exception) -> str:

@@ -1,13 +1,17 @@
 """A route: where the calls of one tool go in one session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolcell.backends.protocols import HttpClient
+from toolcell.call import ToolCall
+from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
+from toolcell.sessions.foreign import ForeignSource, ForeignTool, source_of
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer, source_of
+from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer
 from toolcell.sessions.place import NOWHERE, DirectoryIdentity
 from toolcell.sessions.policy import confine, summary_for
 from toolcell.sessions.protection import Guarded
@@ -47,6 +51,12 @@ class Route:
     """The facts in the intents of its calls: what was asked, by whom, and with which grants."""
     is_misplaced: bool
     """Whether another kind of file has taken the place of the workspace."""
+    requests: tuple[str, ...]
+    """The rules for its HTTP requests, if it has the grant."""
+    http: HttpClient
+    """The client that makes them."""
+    translate: Callable[[ToolCall], ToolCall] | None
+    """Makes the call that the cell gets. None: the cell gets the call as it is."""
 
 
 class Routes:
@@ -109,6 +119,11 @@ class Routes:
         shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
         return self._route(describer(), frozenset(), self._caller.profile.limits, (shipment,), source)
 
+    def of_listing(self, lister: ForeignTool) -> Route:
+        """The route on which a source lists its tools: to the process that runs them."""
+        self._move(self._place.now(self._path))
+        return self._new_route(lister, True)
+
     def has_moved(self, route: Route) -> bool:
         """Whether the workspace is now another directory than when this route was computed."""
         spec = route.spec
@@ -125,7 +140,8 @@ class Routes:
         if tool.placement != "cell":
             return self._route(tool, given, limits, (), source_of(tool))
         if tool.lifetime == "session":
-            return self._to_cell(tool, given, limits, [tool], kept=tool.name)
+            source = source_of(tool)
+            return self._to_cell(tool, given, limits, [tool], kept=(source and source.process) or tool.name)
         self._services.catalog.shipment(tool)  # may raise UsageError; errors of other tools do not matter
         mates = [mate for mate in self._caller.toolbox.mates(tool) if self._shares(mate, given, limits)]
         if changes:
@@ -162,7 +178,7 @@ class Routes:
         given: frozenset[Capability],
         limits: Limits,
         shipments: tuple[Mapping[str, object], ...],
-        source: ModuleSource | None,
+        source: ForeignSource | None,
         *,
         kept: str = "",
         shared: bool = False,
@@ -170,9 +186,11 @@ class Routes:
         """Make a route. No other function does. `shared`: its calls may overlap with any other."""
         caller, services, place = self._caller, self._services, self._place
         key = CellKey(caller.id, frozenset(given), limits, kept, content_of(shipments), place.identity)
-        profile = confine(caller.profile, given, caller.workspace, limits)
-        if source is not None:
-            profile = profile.replace(readable=(*profile.readable, source.directory))
+        own = caller.profile if source is None else source.profile_in(caller.profile)
+        if source is not None and services.state is not None:  # the session's paths were checked at its opening
+            for path in {*own.readable, *own.writable} - {*caller.profile.readable, *caller.profile.writable}:
+                services.state.require_apart(path, "a directory of a tool's source")
+        profile = confine(own, given, caller.workspace, limits)
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
@@ -193,8 +211,16 @@ class Routes:
                 "agent": caller.agent_id,
                 "session_kind": str(caller.kind),
                 "grants": sorted(map(str, given)),
+                "fingerprint": tool.declaration.fingerprint,
+                "placement": tool.placement,
+                "workspace": str(caller.workspace),
+                "network": summary_for(services.sandbox, profile.reach).network,
+                **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
+            requests=own.http,
+            http=(source and source.client) or caller.http,
+            translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
 
     def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:

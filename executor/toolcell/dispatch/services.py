@@ -20,11 +20,15 @@ from toolcell.profile import Profile
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
+from toolcell.sessions.reading import RuledWeb, SeenLinks
+from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state import StateDirectory
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
 from toolcell.usage_limits import UsageMeter
+from toolcell.web_rules import ALL
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
@@ -42,6 +46,8 @@ class Services:
     journal: Journal
     durable: DurableJournal | None
     """The same journal, if the supervisor has a state directory: it takes each call's intent."""
+    state: StateDirectory | None
+    """Its state directory, which no cell may see."""
     metrics: Metrics
     catalog: Catalog
     hooks: tuple[object, ...]
@@ -77,6 +83,8 @@ class Caller:
     profile: Profile
     grants: frozenset[Capability]
     channel: Channel
+    access: ChannelAccess
+    """The channel under the session's policy, for its calls."""
     memory: MemoryStore
     web: Callable[[], WebClient]
     """Returns the session's web client. It is made at the first use if none was given."""
@@ -91,3 +99,10 @@ class Caller:
     toolbox: Toolbox
     meter: UsageMeter | None = None
     """Adds up what its calls use, if it or a session above it has usage limits."""
+    seen: SeenLinks | None = None
+    """The links that the supervisor has found for it, if its profile has a rule "seen"."""
+
+    def readable_web(self) -> WebClient:
+        """The web client for its calls, which fetches the pages that its profile allows."""
+        pages = self.profile.web
+        return self.web() if pages == ALL else RuledWeb(self.web(), pages, self.seen)

@@ -1,6 +1,9 @@
 """A session's call in the pool: handle its reports and serve its requests while it runs."""
 
 import logging
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from socket import socket
@@ -12,6 +15,7 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.journal.redact import without_secrets
 from toolcell.lifetime import WITHIN
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
@@ -28,7 +32,7 @@ from toolcell_tools.preview import ends_of, shortened
 
 from .context import CallContext
 from .protected_names import audit
-from .record import facts_of
+from .record import facts_of, hide_secrets
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -36,6 +40,8 @@ from .streams import Streams
 _log = logging.getLogger("toolcell.tool")
 _LASTING = frozenset({Capability.WRITE, Capability.EXEC})
 """The kernel lets a call with these change files without a request to the supervisor."""
+MOST_RECORDS, MOST_WHY_CHARS = 1_000, 500
+"""The most log entries, and the most refused operations, of one call in a state directory; and of a failure's text."""
 
 
 async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
@@ -56,6 +62,7 @@ class SessionRun(Run):
     streams: Streams | None = None
     """Made if there is a listener for the output, or the output is long."""
     _given_up = False
+    _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
 
     def __init__(
@@ -73,6 +80,8 @@ class SessionRun(Run):
         output is saved to files.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
+        if route.translate is not None:
+            self.sent, self.packed = route.translate(call), None
         if watch is not None:
             self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
@@ -137,6 +146,8 @@ class SessionRun(Run):
         )
 
     def on_log(self, log: Log) -> None:
+        if not self._may_record("log"):
+            return
         journal, session_id = self._services.journal, self._context.caller.id
         tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
 
@@ -225,13 +236,10 @@ class SessionRun(Run):
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
             self._acted = self._acted or acts
-            served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
-            if self._services.durable is not None:
-                said = broker.for_journal(request.arguments)
-                self._record("operation", {"operation": request.operation, "effect": acts, **said})
-            return True, served
+            with self._recorded(request, acts=acts):
+                return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
         except broker.Refusal as refusal:
-            if refusal.kind == "permission_denied":
+            if refusal.kind == "permission_denied" and self._may_record("denied"):
                 self._record("denied", {"operation": request.operation[:64], "by": "broker"})
             return False, refusal.to_wire()
         except Exception:
@@ -241,13 +249,52 @@ class SessionRun(Run):
         finally:
             self._operations.pop(request.request, None)
 
+    @contextmanager
+    def _recorded(self, request: Request, *, acts: bool) -> Generator[None]:
+        """With a state directory, record a granted operation: with an effect before it begins, so that a kill does not
+        lose it, and any other when it has ended. A failure is recorded too."""
+        if self._services.durable is None or request.operation not in self._route.table:
+            yield
+            return
+        facts = {"operation": request.operation, "effect": acts, **broker.for_journal(request.arguments)}
+        if acts:
+            self._intend(facts)
+        try:
+            yield
+        except BaseException as error:
+            why = str(error) if isinstance(error, broker.Refusal) else type(error).__name__
+            self._record("operation", {**facts, "error": without_secrets(why[:MOST_WHY_CHARS])})
+            raise
+        if not acts:
+            self._record("operation", facts)
+
+    def _intend(self, facts: dict[str, Any]) -> None:
+        """Record an operation that will have an effect. Raises Refusal if that is impossible."""
+        assert self._services.durable is not None
+        record = Record("operation", self._context.caller.id, self.call_id, {"tool": self.tool, **facts})
+        if why := self._services.durable.intend(record):
+            _log.error("an operation of call %s is refused: %s", self.call_id, why)
+            raise broker.Refusal("execution", f"{facts['operation']} was not carried out: it could not be recorded.")
+        self._services.durable.beside.write(record)
+
+    def _may_record(self, kind: str) -> bool:
+        """Whether another record of this kind may be made of what the cell does. A cell must not fill the disk."""
+        if self._services.durable is None:
+            return True
+        counts = self._recorded_counts = self._recorded_counts or Counter()
+        counts[kind] += 1
+        if counts[kind] == MOST_RECORDS + 1:
+            what = f"more than {MOST_RECORDS:,} records of kind {kind!r}: the others are left out"
+            self._record("incident", {"what": what})
+        return counts[kind] <= MOST_RECORDS
+
     def _new_principal(self) -> broker.Principal:
         caller = self._context.caller
         self._trail = Trail(partial(self._record, "http"))
-        rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
-        requester = Requester(rules, caller.http, self._trail, self._context.trace)
+        rules = self._route.requests if Capability.HTTP in self._route.grants else ()
+        requester = Requester(rules, self._route.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
-            caller.id, caller.agent_id, caller.channel, caller.memory, caller.web(), requester
+            caller.id, caller.agent_id, caller.access, caller.memory, caller.readable_web(), requester
         )
         return self._principal
 
@@ -291,6 +338,8 @@ class SessionRun(Run):
                 facts[name] = ends_of(captured.text)
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
+        if self._services.durable is not None:
+            hide_secrets(facts, self.call)
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_queued(self) -> None:

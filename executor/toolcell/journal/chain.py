@@ -13,14 +13,18 @@ from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import msgpack
 
-from toolcell.fast.tuples import made
-
 from .journal import Record
 
 PREFIX = struct.Struct(">I32s")
+_prefix, _sha256 = PREFIX.pack, hashlib.sha256
 MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
+PAGE_BYTES = 4096
+RESTORE = (
+    "Restore a copy of journal.log, or move the state directory away and keep it as evidence. `toolcell audit export` "
+    "prints the entries before the damage."
+)
 
 
 class Head(NamedTuple):
@@ -51,10 +55,10 @@ class JournalEntry(NamedTuple):
 
 
 class BrokenChain(Exception):
-    """The chain is broken: `number` is the first entry that is wrong, at `offset` bytes."""
+    """The chain is broken: `number` is the first entry that is wrong, at `offset` bytes. `cure` says what to do."""
 
-    def __init__(self, what: str, number: int, offset: int) -> None:
-        self.number, self.offset = number, offset
+    def __init__(self, what: str, number: int, offset: int, cure: str = RESTORE) -> None:
+        self.number, self.offset, self.cure = number, offset, cure
         super().__init__(f"Entry {number:,} at byte {offset:,} {what}.")
 
 
@@ -63,23 +67,24 @@ def new_packer() -> msgpack.Packer:
     return msgpack.Packer(default=repr, unicode_errors="surrogatepass")
 
 
-def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:
-    """The next head, and the bytes of the entry. Raises ValueError for a record of more than `MAX_BODY_BYTES`."""
-    number = head[0] + 1
+def entry_of(last: int, before: bytes, record: Record, packer: msgpack.Packer) -> tuple[bytes, bytes]:
+    """The digest and the bytes of the entry after the one with the number `last` and the digest `before`. Raises
+    ValueError for a record of more than `MAX_BODY_BYTES`."""
     try:
-        body = packer.pack((number, *record))
+        body = packer.pack((last + 1, *record))
     except Exception as error:  # the data has an object of the program, whose repr fails
         packer.reset()
-        body = packer.pack((number, *record._replace(data={"unreadable": type(error).__name__})))
+        body = packer.pack((last + 1, *record._replace(data={"unreadable": type(error).__name__})))
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
-    digest = hashlib.sha256(head[1] + body).digest()
-    return made(Head, (number, digest)), PREFIX.pack(len(body), digest) + body
+    digest = _sha256(before + body).digest()
+    return digest, _prefix(len(body), digest) + body
 
 
 def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
     """Read and check the entries after `head`, which ends at `offset`. Stops before an incomplete entry at the end of
-    the file, which its writer may not have finished. Raises BrokenChain."""
+    the file, which its writer may not have finished, or of which a power failure has left zeros. Raises
+    BrokenChain."""
     file.seek(offset)
     while True:
         prefix = file.read(PREFIX.size)
@@ -93,18 +98,47 @@ def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[Jo
         if len(body) < size:
             return
         if hashlib.sha256(head.digest + body).digest() != digest:
+            if _is_cut_off(file, offset, prefix + body):
+                return
             raise BrokenChain("does not fit its digest, or the entry before it", number, offset)
         record = _record(body, number, offset)
         head, offset = Head(number, digest), offset + PREFIX.size + size
         yield JournalEntry(head, record, offset)
 
 
+def is_at(file: BinaryIO, head: Head, start: int, end: int) -> bool:
+    """Whether the entry between these offsets says that it is the last one of the chain with this head."""
+    if head.number == 0:
+        return end == 0
+    file.seek(start)
+    prefix = file.read(PREFIX.size)
+    return len(prefix) == PREFIX.size and PREFIX.unpack(prefix) == (end - start - PREFIX.size, head.digest)
+
+
+def _is_cut_off(file: BinaryIO, offset: int, entry: bytes) -> bool:
+    """Whether the file has only zeros from a page within this entry on: the pages that a power failure kept from the
+    disk, while the size of the file had reached it. `file` is read to its end."""
+    written = offset + len(entry.rstrip(b"\0"))
+    size = offset + len(entry)
+    while block := file.read(65_536):
+        if block.strip(b"\0"):
+            return False
+        size += len(block)
+    return written == offset or -(-written // PAGE_BYTES) * PAGE_BYTES < size
+
+
 def _record(body: bytes, number: int, offset: int) -> Record:
     try:
-        unpacked = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
-        said, kind, session_id, call_id, data, at = cast("tuple[int, str, str, str, dict[str, Any], float]", unpacked)
-    except ValueError as error:
+        unpacked: Any = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
+    except (ValueError, RecursionError) as error:
         raise BrokenChain(f"cannot be read: {error}", number, offset) from None
+    try:
+        said, kind, session_id, call_id, data, at = unpacked
+    except (TypeError, ValueError):
+        raise BrokenChain("has another form than a record", number, offset) from None
+    texts = all(isinstance(each, str) for each in (kind, session_id, call_id))
+    if not texts or not isinstance(data, dict) or not isinstance(at, (int, float)):
+        raise BrokenChain("has another form than a record", number, offset)
     if said != number:
         raise BrokenChain(f"has the number {said}", number, offset)
-    return Record(kind, session_id, call_id, data, at)
+    return Record(kind, session_id, call_id, cast("dict[str, Any]", data), at)

@@ -5,32 +5,43 @@ supervisor, an intent without an end belongs to a call that was interrupted: `in
 """
 
 import logging
+import sqlite3
+import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from .chain import BrokenChain, Head, JournalEntry, entries
-from .database import Index
+from .chain import BrokenChain, Head, JournalEntry, entries, is_at
+from .database import Index, opened_index, put_aside
 from .journal import Journal, Record
 from .log import JournalFull, JournalLog
+from .redact import bounded_log
 
 _log = logging.getLogger("toolcell.journal")
 FILL_S: Final = 0.25
 """Seconds between two transactions in which the index takes new records from the log."""
+BEHIND_S: Final = 5.0
+"""The age of a record that is not durable, in seconds, from which on it is a problem."""
 ENDS: Final = frozenset({"call", "denied"})
 """The kinds of the record that ends a call, unless it is the broker's refusal of an operation."""
-NOT_STARTED, UNKNOWN = "not started", "outcome unknown"
+_PYTHON: Final = ".".join(map(str, sys.version_info[:3]))
+NOT_STARTED, FINISHED, UNKNOWN = "not started", "finished", "outcome unknown"
 
 
 class DurableJournal:
     """Writes each record to the log, and passes it on to the program's journal."""
 
-    def __init__(self, log: Path, index: Path, beside: Journal) -> None:
+    def __init__(self, log: Path, index: Path, beside: Journal, also: Iterable[Callable[[], None]] = ()) -> None:
+        """`also` are calls that make other files durable, as often as the log (`JournalLog`)."""
         self.beside = beside
-        self.failure = ""
-        """Why the last record could not be written, "" if it was written."""
-        self._log = JournalLog(log)
+        self._failure = ""
+        self._index_failure = ""
+        self._log = JournalLog(log, also)
         self._index_path = index
         self._filler: threading.Thread | None = None
         self._closing = threading.Event()
@@ -39,24 +50,37 @@ class DurableJournal:
     def head(self) -> Head:
         return self._log.head
 
+    @property
+    def failure(self) -> str:
+        """Why records cannot be written, kept or indexed, "" if they can."""
+        behind_s = self._log.behind_s()
+        if behind_s > BEHIND_S and not self._log.broken:
+            return f"The last {behind_s:.0f} s of the journal are not on the disk yet: the disk is slow."
+        return self._log.broken or self._failure or self._index_failure
+
     def open(self, wanted: Iterable[tuple[str, str]] = ()) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-        """Open the log, and record the calls that were interrupted. Returns the data of the end of each call in
-        `wanted`, (session, call), that the last supervisor has sent. Raises BrokenChain, OSError or sqlite3.Error."""
-        index = Index(self._index_path, to_write=True)
+        """Open the log, and record the calls that were interrupted. Returns the data of the last end of each call in
+        `wanted`, (session, call), that was ever sent. Raises BrokenChain, OSError or sqlite3.Error."""
+        index = opened_index(self._index_path)
         try:
-            if index.size > (self._log.path.stat().st_size if self._log.path.exists() else 0):
-                raise BrokenChain("is missing, with all later entries", index.head.number, index.size)
+            self._require_log_of(index)
             index.fill(self._log.open(index.head, index.size))
+            unended = [each for call in index.unended(_SINCE_LAST_START) for each in _of_call(index, call)]
             found = [
-                Record("call", record.session_id, record.call_id, _interruption(record, started=started))
-                for record, started in interrupted(record for _number, record in index.records(_SINCE_LAST_START))
+                Record("call", record.session_id, record.call_id, _interruption(record, outcome))
+                for record, outcome in interrupted(unended)
             ]
             ends = {call: end for call in wanted for end in _end_of(index, call)}
+        except BaseException:
+            self._log.close()
+            raise
         finally:
             index.close()
         for record in found:
             self.write(record)
-        self.write(Record("supervisor", "", data={"event": "started"}))
+        self.write(
+            Record("supervisor", "", data={"event": "started", "toolcell": version("toolcell"), "python": _PYTHON})
+        )
         self._filler = threading.Thread(target=self._fill, name="toolcell-journal-index", daemon=True)
         self._filler.start()
         return ends | {(record.session_id, record.call_id): record.data for record in found}
@@ -65,7 +89,7 @@ class DurableJournal:
         """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
         index = Index(self._index_path, to_write=False)
         try:
-            found = index.records("kind = 'approval'")
+            found = index.records("kind = 'approval' AND data LIKE '%\"used\": true%'")
             return {str(record.data.get("request")) for _number, record in found if record.data.get("used")}
         finally:
             index.close()
@@ -74,13 +98,13 @@ class DurableJournal:
         """Append the record. A failure is logged and kept in `failure`, because an end cannot be taken back."""
         self.beside.write(record)
         try:
-            self._log.append(record)
+            self._log.append(record if record.kind != "log" else bounded_log(record))
         except JournalFull as error:
-            if not self.failure:
+            if not self._failure:
                 _log.error("%s", error)
-            self.failure = str(error)
+            self._failure = str(error)
         else:
-            self.failure = ""
+            self._failure = ""
 
     def intend(self, record: Record) -> str:
         """Append the intent of a call. Returns why the call must not be sent, "" if it may be."""
@@ -90,68 +114,157 @@ class DurableJournal:
             return str(error)
         return ""
 
-    def close(self) -> None:
-        """Record the end, and make every record durable."""
-        self.write(Record("supervisor", "", data={"event": "ended"}))
+    def give_up(self) -> None:
+        """Close the log without a record of the end, after a failed start."""
         self._closing.set()
         if self._filler is not None:
             self._filler.join()
-        self._log.close()
+        with suppress(OSError):
+            self._log.close()
 
-    def _fill(self) -> None:
-        """In a thread, take new records into the index, and once more at the end."""
-        index = Index(self._index_path, to_write=True)
+    def close(self) -> None:
+        """Record the end, and make every record durable."""
+        self.write(Record("supervisor", "", data={"event": "ended"}))
+        try:
+            self._log.close()
+        except OSError as error:
+            _log.error("the journal cannot be made durable: %s", error)
+        self._closing.set()
+        if self._filler is not None and self._filler.is_alive():  # in a fork it is not
+            self._filler.join()
+
+    def _require_log_of(self, index: Index) -> None:
+        """Raise BrokenChain unless the log begins with the entries that are in the index."""
+        cure = (
+            f"If {self._log.path.name} is right, remove {self._index_path.name}: it is made again. Otherwise restore a "
+            "copy of the log."
+        )
         try:
             with open(self._log.path, "rb") as file:
-                ending = False
-                while not ending:
-                    ending = self._closing.wait(FILL_S)
-                    if self._log.size > index.size:
-                        index.fill(entries(file, index.head, index.size))
-        except Exception:  # the log has everything: `open` fills the index the next time
-            _log.exception("the index of the journal cannot be filled")
-        finally:
+                size = file.seek(0, 2)
+                if index.size > size:
+                    raise BrokenChain(
+                        f"is not there: the log ends at byte {size:,}, and {self._index_path.name} goes on",
+                        index.head.number,
+                        index.size,
+                        cure,
+                    )
+                if not is_at(file, index.head, index.start, index.size):
+                    what = f"is not the one that {self._index_path.name} has: this is another log"
+                    raise BrokenChain(what, index.head.number, index.start, cure)
+        except FileNotFoundError:
+            if index.size:
+                raise BrokenChain(
+                    f"is not there: {self._log.path.name} was removed, and {self._index_path.name} was not",
+                    index.head.number,
+                    index.size,
+                    cure,
+                ) from None
+
+    def _fill(self) -> None:
+        """In a thread, take new records into the index, and once more at the end. Only durable records are taken, so
+        that after a power failure the index has none that the log has lost."""
+        index: Index | None = None
+        ending = False
+        while not ending:
+            ending = self._closing.wait(FILL_S)
+            try:
+                index = index or opened_index(self._index_path)
+                if self._log.synced > index.size:
+                    with open(self._log.path, "rb") as file:
+                        index.fill(self._durable(entries(file, index.head, index.size)))
+                self._index_failure = ""
+            except Exception as error:  # the log has everything: it is tried again, also by the next `open`
+                if not self._index_failure:
+                    _log.exception("the index of the journal cannot be filled")
+                self._index_failure = f"The index of the journal cannot be filled: {error}."
+                if index is not None:
+                    index.close()
+                    index = None
+                if type(error) is sqlite3.DatabaseError:
+                    put_aside(self._index_path, error)
+        if index is not None:
             index.close()
+
+    def _durable(self, found: Iterable[JournalEntry]) -> Iterator[JournalEntry]:
+        return takewhile(lambda each: each.end <= self._log.synced, found)
 
 
 _SINCE_LAST_START: Final = (
-    "number > ifnull((SELECT max(number) FROM records WHERE kind = 'supervisor' AND data LIKE '%started%'), 0)"
+    "number > ifnull((SELECT max(number) FROM records WHERE kind = 'supervisor' AND data LIKE '%\"started\"%'), 0)"
 )
 
 
+def _of_call(index: Index, call: tuple[str, str]) -> list[Record]:
+    found = index.records(f"{_SINCE_LAST_START} AND session = ? AND call = ?", call)
+    return [record for _number, record in found]
+
+
 def _end_of(index: Index, call: tuple[str, str]) -> Iterable[Mapping[str, Any]]:
-    where = f"{_SINCE_LAST_START} AND session = ? AND call = ? AND kind IN ('call', 'denied')"
+    where = "session = ? AND call = ? AND kind IN ('call', 'denied')"  # also of a start that was killed before its end
     ends = [record.data for _number, record in index.records(where, call) if "operation" not in record.data]
     return ends[-1:]
 
 
-def interrupted(records: Iterable[Record]) -> list[tuple[Record, bool]]:
-    """The intents of calls without an end, oldest first, and whether each may have been sent to a process."""
-    open_: dict[tuple[str, str], tuple[Record, bool]] = {}
+def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
+    """The intents of calls without an end, oldest first, and the outcome of each: "not started", "outcome unknown", or
+    "finished" if it was sent and can have done nothing that lasts.
+
+    Calls at the same time may have the same id. Then an end is that of the oldest of them. A call that was refused
+    before its intent was written has an end that says so, with `intended` false.
+    """
+    open_: dict[tuple[str, str], list[_Open]] = {}
     for record in records:
-        key = record.session_id, record.call_id
+        calls = open_.setdefault((record.session_id, record.call_id), [])
         match record.kind:
             case "intent":
-                open_[key] = record, True
+                waited = next((each for each in calls if each.record.kind == "approval"), None)
+                if waited is not None:
+                    calls.remove(waited)
+                calls.append(_Open(record, is_started=True))
             case "approval" if record.data.get("event") == "asked":
-                open_[key] = record, False
-            case "queued" | "sent" if key in open_:
-                open_[key] = open_[key][0], record.kind == "sent"
+                calls.append(_Open(record, is_started=False))
+            case "queued" | "sent" if calls:
+                calls[-1].is_started = record.kind == "sent"
+            case "operation" if record.data.get("effect"):  # it may be that of any call with this id
+                for each in calls:
+                    each.has_acted = True
             case "call" | "denied" if "operation" not in record.data:
-                open_.pop(key, None)
+                kinds = ("intent", "approval") if record.data.get("intended", True) else ("approval",)
+                ended = next((each for each in calls if each.record.kind in kinds), None)
+                if ended is not None:
+                    calls.remove(ended)
             case _:
                 pass
-    return list(open_.values())
+    return [(each.record, each.outcome) for calls in open_.values() for each in calls]
 
 
-def _interruption(intent: Record, *, started: bool) -> Mapping[str, Any]:
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A call without an end so far. `has_acted`: it has begun a handle operation with an effect."""
+
+    record: Record
+    is_started: bool
+    has_acted: bool = False
+
+    @property
+    def outcome(self) -> str:
+        if not self.is_started:
+            return NOT_STARTED
+        grants: object = self.record.data.get("grants")
+        is_in_cell = self.record.data.get("placement") == "cell" and isinstance(grants, list)
+        if is_in_cell and not self.has_acted and _LASTING.isdisjoint(cast("list[str]", grants)):
+            return FINISHED
+        return UNKNOWN
+
+
+_LASTING: Final = frozenset({"write", "exec", "net"})
+"""The grants with which a call can do what lasts and is not in the journal. An operation with an effect is."""
+
+
+def _interruption(intent: Record, outcome: str) -> Mapping[str, Any]:
     given = {name: intent.data[name] for name in ("tool", "version", "attempt") if name in intent.data}
-    outcome = UNKNOWN if started else NOT_STARTED
     message = f"The supervisor ended before the call did: {outcome}."
+    if outcome == FINISHED:
+        message = "The supervisor ended before the call did. The call can have done nothing that lasts."
     return {**given, "error": "interrupted", "message": message, "outcome": outcome}
-
-
-def all_entries(path: Path) -> Iterable[JournalEntry]:
-    """Every entry of a log, checked. Raises BrokenChain or OSError."""
-    with open(path, "rb") as file:
-        yield from entries(file)

@@ -2,73 +2,122 @@
 
 import logging
 import os
+import stat
 import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from .chain import Head, JournalEntry, entries, entry_of, new_packer
 from .journal import Record
 
 _log = logging.getLogger("toolcell.journal")
-SYNC_S = 1.0
-"""The most seconds between a record and the fsync(2) after it. A power failure loses no older record."""
+SYNC_S: Final = 1.0
+"""The most seconds between a record and the start of the fdatasync(2) after it. A power failure loses no record that is
+older than this and the time of one fdatasync(2)."""
+BLOCK_BYTES: Final = 65_536
+write: Final = os.write
 
 
 class JournalFull(OSError):
     """A record could not be appended. The message has the cause and the cure."""
 
 
-class JournalLog:
-    """An open log. Any thread may append. A thread of its own makes the appended records durable."""
+_logs: weakref.WeakSet["JournalLog"] = weakref.WeakSet()
 
-    def __init__(self, path: Path) -> None:
+
+def _let_go_after_fork() -> None:
+    """In a fork of the program, close the logs: a second writer would break the chain."""
+    for log in list(_logs):
+        log.abandon("this process is a fork of the supervisor's program")
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
+
+
+class JournalLog:
+    """An open log. Any thread may append. A thread of its own makes the appended records durable.
+
+    `also` are calls that the same thread makes after each fdatasync(2), for other files of the state directory. They
+    may raise OSError.
+    """
+
+    def __init__(self, path: Path, also: Iterable[Callable[[], None]] = ()) -> None:
         self.path = path
-        self.head = Head()
+        self._number, self._digest = Head()
         self.size = 0
         """Bytes up to the end of the last entry."""
+        self.synced = 0
+        """Bytes that are durable."""
+        self.broken = ""
+        """Why nothing can be appended any more, "" if it can."""
+        self._also = tuple(also)
         self._fd = -1
         self._lock = threading.Lock()
         self._packer = new_packer()
         self._dirty = threading.Event()
+        self._dirty_since = 0.0
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
+        _logs.add(self)
 
-    def open(self, head: Head = Head(), offset: int = 0) -> list[JournalEntry]:  # noqa: B008 - a NamedTuple
-        """Open the file, or make it, and return the entries after `head`, which ends at `offset`.
+    @property
+    def head(self) -> Head:
+        """The end of the chain."""
+        return Head(self._number, self._digest)
+
+    def open(self, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
+        """Open the file, or make it, and give the entries after `head`, which ends at `offset`. Append after the last.
 
         Bytes after the last complete entry, from a write that a power failure has cut off, are moved to a file beside
         the log. Raises BrokenChain, or OSError.
         """
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise OSError(f"{str(self.path)!r} is not a file.")
             with open(self.path, "rb") as file:
-                found = list(entries(file, head, offset))
-                self.head, self.size = (found[-1].head, found[-1].end) if found else (head, offset)
-                file.seek(self.size)
-                rest = file.read()
-            if rest:
-                self._set_aside(rest)
+                (self._number, self._digest), self.size = head, offset
+                for each in entries(file, head, offset):
+                    (self._number, self._digest), self.size = each.head, each.end
+                    yield each
+                self._set_aside(file)
+            os.fsync(self._fd)
+            sync_directory(self.path.parent)
+            self.synced = self.size
         except BaseException:
             os.close(self._fd)
             self._fd = -1
             raise
         self._syncing = threading.Thread(target=self._sync, name="toolcell-journal", daemon=True)
         self._syncing.start()
-        return found
 
     def append(self, record: Record) -> None:
         """Append a record. Raises JournalFull, after which the file is as it was before."""
         with self._lock:
+            if self.broken:
+                raise JournalFull(self.broken)
             try:
-                head, entry = entry_of(self.head, record, self._packer)
-                written = os.write(self._fd, entry)
+                digest, entry = entry_of(self._number, self._digest, record, self._packer)
+                written = write(self._fd, entry)
+                if written != len(entry):
+                    self._take_back()
+                    raise OSError("the disk is full")
             except (ValueError, OSError) as error:
-                raise _full(self.path, error) from error
-            if written != len(entry):
-                os.ftruncate(self._fd, self.size)
-                raise _full(self.path, OSError("the disk is full"))
-            self.head, self.size = head, self.size + written
-        if not self._dirty.is_set():
-            self._dirty.set()
+                raise self._full(error) from error
+            self._number += 1
+            self._digest = digest
+            self.size += written
+            if not self._dirty_since:
+                self._dirty_since = time.monotonic()
+                self._dirty.set()
+
+    def behind_s(self) -> float:
+        """The age of the oldest record that is not durable, in seconds."""
+        since = self._dirty_since
+        return time.monotonic() - since if since else 0.0
 
     def close(self) -> None:
         """Make every record durable, and close the file."""
@@ -78,28 +127,98 @@ class JournalLog:
             self._syncing.join()
             self._syncing = None
         if self._fd >= 0:
-            os.fsync(self._fd)
+            try:
+                self._make_durable()
+            finally:
+                os.close(self._fd)
+                self._fd = -1
+        self.broken = self.broken or "The journal is closed."
+
+    def abandon(self, why: str) -> None:
+        """Close the file at once, in a fork that must not write."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._syncing = None
+        self.broken = f"The journal cannot be written: {why}."
+        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _sync(self) -> None:
         while not self._closing.is_set():
             self._dirty.wait()
-            self._closing.wait(SYNC_S)
+            self._closing.wait(max(0.0, self._dirty_since + SYNC_S - time.monotonic()))
             self._dirty.clear()
             try:
-                os.fdatasync(self._fd)
+                self._make_durable()
+                self._require_same_file()
             except OSError as error:
-                _log.error("the journal cannot be made durable: %s", error)
+                self._break(f"cannot be made durable: {error.strerror or error}. Look at the disk")
 
-    def _set_aside(self, rest: bytes) -> None:
-        aside = self.path.with_name(f"{self.path.name}.cut-{self.head.number}")
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(rest)
+    def _make_durable(self) -> None:
+        with self._lock:
+            size, self._dirty_since = self.size, 0.0
+        os.fdatasync(self._fd)
+        self.synced = size
+        for each in self._also:
+            each()
+
+    def _require_same_file(self) -> None:
+        """Break the log if its file was removed, replaced or cut: then the records that follow would be lost."""
+        with self._lock:
+            size = self.size
+        own = os.fstat(self._fd)
+        try:
+            found = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            self._break("was removed. Put the file back")
+            return
+        if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
+            self._break("was replaced by another file. Put the first one back")
+        elif own.st_size < size:
+            self._break("was cut while it was written. Run `toolcell audit verify`")
+
+    def _break(self, what: str) -> None:
+        """Refuse all later records. An error of fdatasync(2) is not tried again: the kernel may have dropped the
+        bytes, and a second try would succeed without them."""
+        if not self.broken:
+            self.broken = f"The journal {str(self.path)!r} {what}, and start the supervisor again."
+            _log.error("%s", self.broken)
+
+    def _take_back(self) -> None:
+        """Remove a half-written entry."""
+        try:
+            os.ftruncate(self._fd, self.size)
+        except OSError as error:
+            self._break(f"ends with half a record, which cannot be removed: {error.strerror}. Look at the disk")
+
+    def _set_aside(self, file: BinaryIO) -> None:
+        """Move what follows the last entry to a file beside the log."""
+        file.seek(self.size)
+        block = file.read(BLOCK_BYTES)
+        if not block:
+            return
+        aside = self.path.with_name(f"{self.path.name}.cut-{self._number}")
+        with open(
+            os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb"
+        ) as kept:
+            while block:
+                kept.write(block)
+                block = file.read(BLOCK_BYTES)
+            count = kept.tell()
+            kept.flush()
+            os.fsync(kept.fileno())
         os.ftruncate(self._fd, self.size)
-        _log.warning("the last %d bytes of %s are no complete entry; they are now in %s", len(rest), self.path, aside)
+        _log.warning("the last %d bytes of %s are no complete entry; they are now in %s", count, self.path, aside)
+
+    def _full(self, error: Exception) -> JournalFull:
+        why = getattr(error, "strerror", None) or str(error)
+        return JournalFull(self.broken or f"The journal {str(self.path)!r} cannot be written: {why}. Free space there.")
 
 
-def _full(path: Path, error: Exception) -> JournalFull:
-    why = getattr(error, "strerror", None) or str(error)
-    return JournalFull(f"The journal {str(path)!r} cannot be written: {why}. Free space there.")
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -3,18 +3,40 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
+from .journal import Record
+
 MOST_CHARS: Final = 2_000
 """The most characters that are kept of all texts of one call's arguments."""
+MOST_VALUES: Final = 200
+"""The most values that are kept of one call's arguments, at all depths together."""
+NAME_CHARS: Final = 64
+MOST_PLAIN: Final = 16
 REDACTED: Final = "[redacted]"
 _SECRET: Final = re.compile(
-    r"passw(or)?d|passphrase|secret|token|api_?-?key|access_?-?key|private_?-?key|authorization|cookie|credential",
+    r"passw(or)?d|passphrase|pwd|secret|token|(api|access|private|signing|encryption)_?-?key|authorization|^auth$|"
+    r"bearer|cookie|credential|^jwt$|^otp$",
     re.IGNORECASE,
 )
 """The names of arguments whose values are not kept, at any depth."""
+_IN_TEXT: Final = re.compile(
+    r"""
+    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    | (?<=://)[^/\s@]*:[^/\s@]+(?=@)                                                        # of a URL
+    | (?i:\b(?:bearer|basic)\s+[\w.~+/=-]{8,})
+    | \b(?:sk-[\w-]{16,} | gh[pousr]_\w{20,} | github_pat_\w{20,} | xox[abprs]-[\w-]{10,} | glpat-[\w-]{16,}
+         | (?:AKIA|ASIA)[0-9A-Z]{16} | AIza[\w-]{30,} | eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAME: Final = r"(?:passw(?:or)?d|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key|credential)s?"
+_ASSIGNED: Final = re.compile(
+    rf"""(?i)(--[\w-]{{0,40}}{_NAME}[ =]["']?|{_NAME}["']?\s{{0,3}}[=:]\s{{0,3}}["']?)([^\s"'&;,]{{4,}})"""
+)
+"""`password=…`, `"token": "…"` or `--api-key …` in a text: the part to keep, and the secret."""
 
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
@@ -26,8 +48,57 @@ def digest_of(arguments: Mapping[str, Any]) -> str:
 
 
 @lru_cache(4096)
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether the value of an argument of this name is not kept."""
     return _SECRET.search(name) is not None
+
+
+def without_secrets(text: str) -> str:
+    """The text without what has the form of a secret: keys of known services, private keys, the password in a URL, and
+    what is assigned to a name such as "password"."""
+    return _hidden(text) if _is_suspect(text) else text
+
+
+def _is_suspect(text: str) -> bool:
+    """Whether one of the expressions can match: it has a part of one of them. Each call asks this twice, so it is one
+    expression, which takes 1 µs."""
+    low = text.lower()
+    return (
+        "pass" in low
+        or "pwd" in low
+        or "secret" in low
+        or "token" in low
+        or "key" in low
+        or "credential" in low
+        or "bearer " in low
+        or "basic " in low
+        or "@" in low
+        or "sk-" in low
+        or "gh" in low
+        or "xox" in low
+        or "eyj" in low
+        or "glpat" in low
+        or "aiza" in low
+        or "akia" in low
+        or "asia" in low
+    )
+
+
+def _hidden(text: str) -> str:
+    return _ASSIGNED.sub(rf"\1{REDACTED}", _IN_TEXT.sub(REDACTED, text))
+
+
+def secrets_in(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of arguments whose names are secret, at any depth. A tool may print them."""
+    for name, value in arguments.items():
+        if isinstance(value, str):
+            if len(value) >= 4 and is_secret(name):
+                yield value
+        elif isinstance(value, dict):
+            yield from secrets_in(cast("dict[str, object]", value))
+        elif isinstance(value, list):
+            for each in cast("list[object]", value):
+                yield from secrets_in({name: each})
 
 
 class ArgumentRedaction:
@@ -36,39 +107,112 @@ class ArgumentRedaction:
     def __init__(self, most_chars: int = MOST_CHARS) -> None:
         self.is_complete = True
         self._room = most_chars
+        self._values = MOST_VALUES
 
     def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The copy. Values of names such as "password" are replaced, and long texts are cut."""
-        return {name: self._kept(name, value) for name, value in arguments.items()}
+        """The copy. Values of names such as "password" and secrets in texts are replaced, and what is long is cut."""
+        kept: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if self._values <= 0:
+                self.is_complete = False
+                kept["…"] = f"({len(arguments) - len(kept):,} more)"
+                break
+            self._values -= 1
+            if len(name) > NAME_CHARS:
+                self.is_complete = False
+                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value)
+            else:
+                kept[name] = self._kept(name, value)
+        return kept
 
     def _kept(self, name: str, value: object) -> object:
-        if name and _is_secret(name):
+        if name and is_secret(name):
             self.is_complete = False
             return REDACTED
+        if isinstance(value, str):
+            return self.text(value)
         if value is None or isinstance(value, (bool, float)):
             return value
         if isinstance(value, int):
-            return value if -(2**63) <= value < 2**64 else str(value)  # as much as msgpack takes
-        if isinstance(value, str):
-            room, self._room = self._room, max(0, self._room - len(value))
-            if len(value) <= room:
+            if -(2**63) <= value < 2**64:  # as much as msgpack takes
                 return value
             self.is_complete = False
-            return f"{value[:room]}… ({len(value):,} characters)"
-        if self._room <= 0 or not isinstance(value, (dict, list)):  # JSON data has no other types
+            return self.text(hex(value)) if value.bit_length() > 10_000 else self.text(str(value))  # `str` has a bound
+        if not isinstance(value, (dict, list)):  # JSON data has no other types
             self.is_complete = False
             return "…"
-        self._room -= 8
         if isinstance(value, dict):
-            named = cast("dict[str, object]", value)
-            return {key: self._kept(key, each) for key, each in named.items()}
-        return [self._kept("", each) for each in cast("list[object]", value)]
+            return self.of(cast("dict[str, object]", value))
+        return self._list(cast("list[object]", value))
+
+    def text(self, value: str) -> str:
+        """A text without secrets, cut where the room ends."""
+        room, self._room = self._room, max(0, self._room - len(value))
+        if len(value) <= room:
+            kept = without_secrets(value)
+            if kept is not value:
+                self.is_complete = self.is_complete and kept == value
+            return kept
+        self.is_complete = False
+        return f"{without_secrets(value[:room])}… ({len(value):,} characters)"
+
+    def _list(self, values: list[object]) -> list[object]:
+        kept: list[object] = []
+        for value in values:
+            if self._values <= 0:
+                self.is_complete = False
+                kept.append(f"… ({len(values) - len(kept):,} more)")
+                break
+            self._values -= 1
+            kept.append(self._kept("", value))
+        return kept
 
 
 def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an intent for these arguments: a copy, and a digest if the copy is not complete. Otherwise, who
-    needs the digest can make it of the copy.
+    """The fields of a record for these arguments: a copy, and a digest if the copy is not complete. Otherwise
+    `with_digest` makes it of the copy when the record is read.
     """
+    if _is_plain(arguments):
+        return {"arguments": arguments}
     redaction = ArgumentRedaction()
     kept = redaction.of(arguments)
     return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}
+
+
+def _is_plain(arguments: Mapping[str, Any]) -> bool:
+    """Whether the copy would be the same as the arguments: few short texts and numbers without secrets, as in most
+    calls."""
+    if len(arguments) > MOST_PLAIN:
+        return False
+    room = MOST_CHARS
+    for name, value in arguments.items():
+        if len(name) > NAME_CHARS or is_secret(name):
+            return False
+        if isinstance(value, str):
+            room -= len(value)
+            if room < 0 or _is_suspect(value):
+                return False
+        elif isinstance(value, int):
+            if not -(2**63) <= value < 2**64:
+                return False
+        elif not isinstance(value, float) and value is not None:
+            return False
+    return True
+
+
+def with_digest(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data of a record, with the digest of its arguments if it has arguments."""
+    arguments: object = data.get("arguments")
+    if not isinstance(arguments, dict) or "digest" in data:
+        return data
+    return {**data, "digest": digest_of(cast("dict[str, Any]", arguments))}
+
+
+def bounded_log(record: Record) -> Record:
+    """A tool's log entry without secrets, its texts cut as those of arguments are."""
+    said = ArgumentRedaction()
+    kept: dict[str, Any] = {"message": said.text(str(record.data.get("message", ""))), "fields": {}}
+    fields: object = record.data.get("fields")
+    if isinstance(fields, dict):
+        kept["fields"] = said.of(cast("dict[str, Any]", fields))
+    return record._replace(data={**record.data, **kept})

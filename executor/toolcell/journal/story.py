@@ -12,29 +12,59 @@ from .journal import Record
 def line_of(number: int, record: Record) -> str:
     """One record in one line: its number, time, kind, session or call, and what it says."""
     where = record.call_id or record.session_id or "-"
-    return f"{number:>8}  {time_of(record.at)}  {record.kind:<11}  {printable(where)}  {_summary(record)}"
+    return f"{number:>8}  {time_of(record.at)}  {printable(record.kind):<11}  {printable(where)}  {_summary(record)}"
 
 
 def story_of(records: Iterable[Record]) -> Iterator[str]:
     """What happened in a call, from its records in order."""
     asked: set[str] = set()
     for record in records:
-        if record.kind == "approval":
-            yield f"{time_of(record.at)}  {printable(_approval(record.data, asked))}"
-        else:
-            yield f"{time_of(record.at)}  {printable(_sentence(record))}"
-        if "arguments" in record.data and record.kind in ("intent", "approval"):
-            for name, value in record.data.get("arguments", {}).items():
-                yield f"    {printable(str(name))}: {printable(repr(value))}"
-        for notice in record.data.get("notices", ()):
-            yield f"    notice: {printable(str(notice['message']))}"
-        if trace := record.data.get("traceback"):
-            yield from (f"    {printable(text)}" for text in str(trace).splitlines())
+        try:
+            lines = list(_lines(record, asked))
+        except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or written by somebody else
+            lines = [f"A record of kind {record.kind!r} with unknown facts: {dict(record.data)!r}"]
+        yield f"{time_of(record.at)}  {printable(lines[0])}"
+        yield from (f"    {printable(line)}" for line in lines[1:])
+
+
+def _lines(record: Record, asked: set[str]) -> Iterator[str]:
+    """The sentence of a record, and the facts that stand below it."""
+    data: Any = record.data
+    yield _approval(data, asked) if record.kind == "approval" else _sentence(record)
+    if record.kind in ("intent", "approval") or not data.get("intended", True):
+        for name, value in data.get("arguments", {}).items():
+            yield f"{name}: {value!r}"
+        if data.get("digest") and "arguments" in data:
+            yield f"the digest of all arguments: {data['digest']}"
+    if record.kind == "intent" and "allowed" in data:
+        yield _allowed(data)
+    for artifact in data.get("artifacts", ()):
+        yield f"{artifact['kind']}: {artifact['path']}"
+    if (left := data.get("artifact_count", 0) - len(data.get("artifacts", ()))) > 0:
+        yield f"and {left:,} more"
+    for notice in data.get("notices", ()):
+        yield f"notice: {notice['message']}"
+    yield from str(data.get("traceback") or "").splitlines()
+
+
+def _allowed(data: Any) -> str:
+    """Who has allowed a call, and what it may reach."""
+    grants = ", ".join(data["grants"]) or "none"
+    if data["placement"] == "host":
+        where = "in the supervisor's own process, without a sandbox"
+    else:
+        network = "no network" if data["network"] == "none" else f"the network of the kind {data['network']!r}"
+        where = f"in a sandbox on the workspace {data['workspace']} with {network}"
+    return f"allowed by {data['allowed']}; capabilities: {grants}; {where}"
 
 
 def time_of(at: float) -> str:
     """The time in UTC, to the millisecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        found = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{at!r} s"
+    return found.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _summary(record: Record) -> str:
@@ -55,11 +85,10 @@ def _sentence(record: Record) -> str:
     tool = data.get("tool", "")
     match record.kind:
         case "intent":
-            grants = ", ".join(data["grants"]) or "no capability"
-            digest = f" The arguments have the digest {data['digest']}." if data.get("digest") else ""
+            attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
             return (
-                f"The call of {tool} {data['version']} was accepted (tier {data['tier']}, attempt {data['attempt']}): "
-                f"agent {data['agent']}, {data['session_kind']} session {record.session_id}, with {grants}.{digest}"
+                f"The agent {data['agent']} asked for {tool} {data['version']} (tier {data['tier']}{attempt}) in the "
+                f"{data['session_kind']} session {record.session_id}, and the call was accepted:"
             )
         case "queued":
             return "The call waited for a process."
@@ -67,6 +96,8 @@ def _sentence(record: Record) -> str:
             return "The call was given to a process."
         case "operation":
             given = ", ".join(f"{name}={value!r}" for name, value in data.get("arguments", {}).items())
+            if data.get("error"):
+                return f"{data['operation']} failed: {data['error']}"
             return f"It used {data['operation']}({given}){', which has an effect' if data.get('effect') else ''}."
         case "denied" if "operation" in data:
             return f"It was refused {data['operation']}, which its grants do not allow."
@@ -80,6 +111,12 @@ def _sentence(record: Record) -> str:
             return f"Incident: {data.get('what')}."
         case "log":
             return f"The tool logged ({data.get('level')}): {data.get('message')}"
+        case "call" | "denied" if not data.get("intended", True):
+            asked = f"tier {data['tier']}, " if data.get("tier") else ""
+            return (
+                f"The agent {data['agent']} asked for {tool} ({asked}{data['session_kind']} session "
+                f"{record.session_id}), and the call was refused before it ran. {_end(data)}"
+            )
         case "call" | "denied":
             return _end(data)
         case _:
@@ -120,11 +157,21 @@ def _end(data: Any) -> str:
         found = "Found at the next start: the supervisor ended"
         if data.get("outcome") == "not started":
             return f"{found} before the call was given to a process. It did not run."
+        if data.get("outcome") == "finished":
+            return f"{found} while the call ran. It can have done nothing that lasts, so it may be made again."
         return f"{found} while the call ran. It may have run in part or in whole: its outcome is unknown."
     used = (
         f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "
         f"{_seconds(data.get('cpu_s', 0.0))} of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
     )
+    match data.get("ran"):
+        case "cell":
+            new = "had served a call of this session before" if data.get("reused") else "was new"
+            used = f"It ran in cell {data['cell']}, which {new}. {used}"
+        case "host":
+            used = f"It ran in the supervisor's own process. {used}"
+        case _:
+            pass
     if data.get("error") is None:
         return f"It ended with a result. {used} It shows: {data.get('display', '')!r}."
     what = _OUTCOMES.get(data.get("outcome", ""), "") + ("" if data.get("outcome") == "not started" else used)

@@ -21,9 +21,9 @@ class ForkingAhead:
 
     def add(self, cell: Cell, started_at: float) -> None:
         """Note that the cell was given a call at `started_at`."""
-        if self.enabled:
+        if self.enabled and cell.ahead_due < math.inf:
             self._cells.add(cell)
-            if self._timer is None and cell.ahead_due < math.inf:
+            if self._timer is None:
                 self._timer = self._deadlines.at(started_at + AHEAD_AFTER_S, self._fork)
 
     def discard(self, cell: Cell) -> None:

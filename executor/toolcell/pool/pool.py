@@ -212,15 +212,22 @@ class Pool:
         self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
-        if self._may_have_room(run.spec.key.session_id):
+        if self._may_have_room(run):
             self._pump()
 
-    def _may_have_room(self, session_id: str) -> bool:
-        """Whether the plan may find room for a new call of this session. If not, it need not be asked: the end of a
-        call or of a cell asks it."""
+    def _may_have_room(self, run: Run) -> bool:
+        """Whether the plan may find room for a new call. If not, it need not be asked: the end of a call or of a cell
+        asks it."""
+        key, is_alone = run.spec.key, len(self.waiting) == 1
+        of_session = 0
+        for cell in self.cells.values():
+            if cell.spec.key.session_id == key.session_id:
+                of_session += 1
+                same = cell.spec is run.spec or cell.spec.key == key
+                if is_alone and same and cell.state is State.SWEEPING:
+                    return False  # by rule 3 of the plan, the call waits for this cell
         if any(self._idle.values()):
             return True
-        of_session = sum(cell.spec.key.session_id == session_id for cell in self.cells.values())
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
 
     def cancel(self, run: Run) -> None:
@@ -574,6 +581,10 @@ class Pool:
     def kept_writable(self) -> list[tuple[str, ...]]:
         """For each kept process, the paths to which it may write."""
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
+
+    def is_serving(self, key: CellKey) -> bool:
+        """Whether a cell of this key runs a call now."""
+        return any(cell.spec.key == key and cell.calls.run is not None for cell in self.cells.values())
 
     def _check_empty(self) -> None:
         gone = not (self.all_cells or self.slots.vacating)

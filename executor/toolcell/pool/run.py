@@ -162,6 +162,9 @@ class ServingCalls(Protocol):
 class ServingCell(Protocol):
     """The cell of a run, as the run's owner uses it."""
 
+    pid: int
+    """The init's pid on the host."""
+
     @property
     def in_userns(self) -> bool: ...
     @property
@@ -191,7 +194,7 @@ class Run(ABC):
         """`wall_s` is the call's whole time from now, in seconds. Runs with the same non-empty word in `exclusive` do
         not overlap. `packed` are the encoded arguments, if their check has encoded them.
         """
-        self.call = call
+        self.call = self.sent = call  # `sent` is the call as the cell gets it
         self.packed = packed
         self.spec = spec
         self.queued_at = now = time.monotonic()

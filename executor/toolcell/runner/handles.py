@@ -7,7 +7,15 @@ even a forged one.
 from collections.abc import Mapping, Sequence
 
 from toolcell.wire.frames import Field
-from toolcell_tools.handles import FetchedPage, HttpResponse, MemoryRecord, SearchHit
+from toolcell_tools.handles import (
+    ChannelMessage,
+    ChannelStatus,
+    FetchedPage,
+    HttpResponse,
+    MemoryRecord,
+    SearchHit,
+    SentMessage,
+)
 
 from .link import Link
 
@@ -19,13 +27,69 @@ class _Brokered:
 
 
 class ChannelOverPipe(_Brokered):
-    """`ctx.channel`: send a message to the session's people."""
+    """`ctx.channel`: the channel to the session's people."""
 
-    def send(self, text: str) -> None:
-        self._ask("channel.send", {"text": text})
+    @property
+    def level(self) -> str:
+        return self.status().level
 
-    async def asend(self, text: str) -> None:
-        await self._aask("channel.send", {"text": text})
+    @property
+    def remaining(self) -> int:
+        return self.status().remaining
+
+    def status(self) -> ChannelStatus:
+        return ChannelStatus.from_dict(self._ask("channel.status", {}))
+
+    async def astatus(self) -> ChannelStatus:
+        return ChannelStatus.from_dict(await self._aask("channel.status", {}))
+
+    def send(self, text: str, *, to: str = "") -> SentMessage:
+        return SentMessage.from_dict(self._ask(*_message(text, to)))
+
+    async def asend(self, text: str, *, to: str = "") -> SentMessage:
+        return SentMessage.from_dict(await self._aask(*_message(text, to)))
+
+    def ask(self, question: str, options: Sequence[str] = ()) -> str:
+        return str(self._ask("channel.ask", {"question": question, "options": list(options)}))
+
+    async def aask(self, question: str, options: Sequence[str] = ()) -> str:
+        return str(await self._aask("channel.ask", {"question": question, "options": list(options)}))
+
+    def react(self, message_id: str, emoji: str) -> None:
+        self._ask("channel.react", {"message_id": message_id, "emoji": emoji})
+
+    async def areact(self, message_id: str, emoji: str) -> None:
+        await self._aask("channel.react", {"message_id": message_id, "emoji": emoji})
+
+    def edit(self, message_id: str, text: str) -> None:
+        self._ask("channel.edit", {"message_id": message_id, "text": text})
+
+    async def aedit(self, message_id: str, text: str) -> None:
+        await self._aask("channel.edit", {"message_id": message_id, "text": text})
+
+    def pin(self, message_id: str) -> None:
+        self._ask("channel.pin", {"message_id": message_id})
+
+    async def apin(self, message_id: str) -> None:
+        await self._aask("channel.pin", {"message_id": message_id})
+
+    def upload(self, name: str, data: bytes, media_type: str = "application/octet-stream") -> SentMessage:
+        file: dict[str, Field] = {"name": name, "data": data, "media_type": media_type}
+        return SentMessage.from_dict(self._ask("channel.upload", file))
+
+    async def aupload(self, name: str, data: bytes, media_type: str = "application/octet-stream") -> SentMessage:
+        file: dict[str, Field] = {"name": name, "data": data, "media_type": media_type}
+        return SentMessage.from_dict(await self._aask("channel.upload", file))
+
+    def read(self, limit: int = 20) -> list[ChannelMessage]:
+        return list(map(ChannelMessage.from_dict, self._ask("channel.read", {"limit": limit})))
+
+    async def aread(self, limit: int = 20) -> list[ChannelMessage]:
+        return list(map(ChannelMessage.from_dict, await self._aask("channel.read", {"limit": limit})))
+
+
+def _message(text: str, to: str) -> tuple[str, dict[str, Field]]:
+    return ("channel.send_to", {"text": text, "to": to}) if to else ("channel.send", {"text": text})
 
 
 class MemoryReaderOverPipe(_Brokered):

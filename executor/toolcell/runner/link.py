@@ -284,14 +284,13 @@ def _refusal(reply: Reply, operation: str) -> Exception:
 def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:
     """The exception that a tool gets for a refused request. `kind` is the error's, such as "permission_denied"."""
     if kind == "permission_denied":
-        return MissingCapability(_CAPABILITY[operation])
+        return MissingCapability(_CAPABILITY.get(operation, Capability.CHANNEL))
     if kind == "request_denied":
         return RequestDenied(message)
     return ToolFailure(message, data or None)
 
 
-_CAPABILITY = {
-    "channel.send": Capability.CHANNEL,
+_CAPABILITY = {  # all others are operations of the channel
     "memory.search": Capability.MEMORY_READ,
     "memory.store": Capability.MEMORY_WRITE,
     "web.search": Capability.WEB,

@@ -1,7 +1,7 @@
 """The core of a session: its place in the tree, the values that its calls share, and its end."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol, cast
 
@@ -16,8 +16,9 @@ from toolcell.pool.run import Run
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls
 from toolcell.sessions.opening import Opening
-from toolcell.sessions.reach import as_offered
+from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.shipping import latest
+from toolcell.web_rules import ALL, SEEN
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -71,6 +72,7 @@ class SessionCore:
         "numbers",
         "owns_channel",
         "parent",
+        "prefix",
         "public",
         "routes",
         "services",
@@ -93,8 +95,9 @@ class SessionCore:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.public: Any = None
         """The `Session` of this core."""
+        self.prefix = caller.id
+        """With a number, the id of a call to which the program gives none."""
         self.numbers = count(1)
-        """Numbers for the ids of calls that the program gives no id."""
         self.is_here = services.reactor.is_here
         self._owner = owner
         self._children: dict[str, SessionCore] = {}
@@ -128,6 +131,18 @@ class SessionCore:
         child = self._owner.open(opening, self)
         self._children[child.caller.id] = child
         return child
+
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Count these URLs as seen."""
+        pages, seen = self.caller.profile.web, self.caller.seen
+        if pages == ALL:
+            return
+        if seen is None or not any(rule.startswith(SEEN) for rule in pages):
+            raise UsageError(
+                f"The profile of the session {self.caller.id} has no web rule 'seen', without which allow_urls has no "
+                "effect. List the hosts in Profile.web, or add 'seen' to it."
+            )
+        seen.give(urls)
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
@@ -174,10 +189,10 @@ class SessionCore:
         for tool in tools:
             if tool.placement == "cell":
                 services.catalog.shipment(tool)
-        declared = [tool.declaration for tool in tools if not lacking(caller, tool)]
-        declared += [tool.declaration for tool in self._owner.settings.provider_tools.values()]
-        offered = [one for one in declared if is_offered(services.policy, one, caller.data.info)]
-        return [as_offered(one, caller.profile, caller.web) for one in offered]
+        known = [(tool.declaration, profile_of(tool, caller.profile)) for tool in tools if not lacking(caller, tool)]
+        known += [(tool.declaration, caller.profile) for tool in self._owner.settings.provider_tools.values()]
+        offered = [each for each in known if is_offered(services.policy, each[0], caller.data.info)]
+        return [as_offered(declared, profile, caller.web, caller.memory) for declared, profile in offered]
 
     async def is_idempotent(self, name: str) -> bool:
         """Whether a call of this tool may be repeated: it is idempotent, or changes nothing."""

@@ -6,23 +6,24 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from toolcell.approvals import Approvals, Approver
-from toolcell.backends.channel import LogChannel
+from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
-from toolcell.backends.memory import SQLiteMemory
-from toolcell.backends.protocols import Channel, WebClient
+from toolcell.backends.protocols import Channel, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules, unknown_arguments
+from toolcell.dispatch.listing import listed
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
@@ -37,15 +38,21 @@ from toolcell.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
-from toolcell.sessions.policy import resolved, session_grants, within
+from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
+from toolcell.sessions.reading import SeenLinks
+from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state import StateDirectory
+from toolcell.state.problems import unusable_state
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.usage_limits import UsageLimits, UsageMeter
+from toolcell.web_rules import SEEN
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
@@ -59,6 +66,9 @@ from .past import begin_record
 from .settings import Settings
 from .status_file import keep_status
 from .tasks import CallTask, CallTasks
+
+if TYPE_CHECKING:
+    from .backends import OwnMemory
 
 _log = logging.getLogger("toolcell")
 MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
@@ -94,7 +104,7 @@ class Runtime:
         self.is_entered = False
         self._pid = 0
         self._durable: DurableJournal | None = None
-        self._memory: SQLiteMemory | None = None
+        self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
         self._results: ResultStore | None = None
         self.tasks = CallTasks()
@@ -116,8 +126,10 @@ class Runtime:
 
     async def close(self) -> None:
         """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
-        started.
+        started. Do nothing in a fork of the program: the processes and files are those of its parent.
         """
+        if self._pid and not self.is_of_this_process:
+            return
         if self._life.is_cut_off:
             self.abandon()
         await self._life.end()
@@ -209,27 +221,37 @@ class Runtime:
         if state is None:
             return
         try:
-            for profile in self.settings.profiles.values():
-                for path in (*profile.readable, *profile.writable, *profile.system):
-                    state.require_apart(path, "a profile's path")
+            self._require_apart(state)
             state.open_to_write()
-            self._durable = DurableJournal(state.log, state.database, self.settings.journal)
             self._results = ResultStore(state.results)
+            self._durable = DurableJournal(state.log, state.database, self.settings.journal, (self._results.sync,))
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
-        except (OSError, sqlite3.Error, BrokenChain) as error:
+        except BaseException as error:
+            if self._durable is not None:
+                self._durable.give_up()
             if self._results is not None:
                 self._results.close()
             self._durable = self._results = None
             state.close()
-            raise UsageError(
-                f"The state directory {str(state.path)!r} cannot be used: {error} "
-                "Look at it with `toolcell audit verify`, and move the journal away or restore a copy."
-            ) from error
+            if isinstance(error, (OSError, sqlite3.Error, BrokenChain)):
+                raise UsageError(unusable_state(state, error)) from error
+            raise
         self.journal = self._durable
+
+    def _require_apart(self, state: StateDirectory) -> None:
+        """Raise UsageError if the state directory is where each cell could see it, or files of cells are moved to."""
+        state.require_outside_of_interpreter()
+        for path in code_roots():
+            state.require_apart(path, "the code that each cell loads")
+        for profile in self.settings.profiles.values():
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                state.require_apart(path, "a profile's path")
+        if self.settings.quarantine is not None:
+            state.require_apart(str(self.settings.quarantine), "the quarantine")
 
     def _close_state(self) -> None:
         if self._approvals is not None:
@@ -251,6 +273,7 @@ class Runtime:
             reactor=self._life.reactor,
             journal=self.journal,
             durable=self._durable,
+            state=settings.state,
             metrics=self.metrics,
             catalog=self.catalog,
             hooks=settings.hooks,
@@ -357,6 +380,7 @@ class Runtime:
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = self._profile(opening, root, parent)
+        opening = self._with_defaults(opening, parent)
         owners = _owned_channels(opening.channel, parent)
         core = SessionCore(
             services,
@@ -368,8 +392,16 @@ class Runtime:
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
-        data = {"event": "opened", "kind": str(opening.kind), "parent": parent.caller.id if parent else None}
+        data = {
+            "event": "opened",
+            "kind": str(opening.kind),
+            "agent": opening.agent_id,
+            "workspace": str(root),
+            "parent": parent.caller.id if parent else None,
+        }
         services.journal.write(Record("session", id, data=data))
+        if opening.session_id and self._durable is not None:
+            core.prefix = f"{id}-{self._durable.head.number}"  # an earlier session of this id has other calls
         return core
 
     def _require_own_links(self, workspace: str | Path, root: Path) -> None:
@@ -388,7 +420,8 @@ class Runtime:
         require_apart(self.record.path, (str(root), *profile.writable))
         if self.settings.state is not None:
             self.settings.state.require_apart(str(root), "the workspace")
-            for path in (*profile.readable, *profile.writable, *profile.system):
+            own = () if opening.profile is None else opening.profile.system  # the others were checked at the start
+            for path in (*profile.readable, *profile.writable, *own):
                 self.settings.state.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 
@@ -402,6 +435,7 @@ class Runtime:
         owners: list[Channel],
     ) -> Caller:
         settings, above = self.settings, None if parent is None else parent.caller
+        borrowed = None if above is None or opening.channel is not None else above.access
         grants = session_grants(opening.kind, profile, None if above is None else above.grants)
         channel = opening.channel or (LogChannel() if above is None else above.channel)
         data = SessionData(
@@ -425,12 +459,14 @@ class Runtime:
             profile=profile,
             grants=grants,
             channel=channel,
+            access=ChannelAccess(channel, profile.channel, borrowed),
             memory=opening.memory or (self._default_memory() if above is None else above.memory),
-            web=_web(opening.web, above),
+            web=_web(opening.web, above, settings.web),
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
             meter=_meter(opening.usage_limits, above),
+            seen=_seen(profile, above),
             life=ending.SessionLife(profile.limits.grace_s),
             data=data,
             toolbox=Toolbox(
@@ -457,13 +493,42 @@ class Runtime:
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)
 
+    async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
+        """The list of tools that a source gives in its cell of this session; None if it may not start there. For
+        toolsets of foreign tools. Raises ToolsetError."""
+        core = self.session(session.session_id)
+        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+
+    def require_apart(self, profile: Profile) -> None:
+        """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
+        require_apart(self.record.path, profile.writable)
+        if self.settings.state is not None:
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
+
+    def report_source(self, session: SessionInfo, source: str, what: str) -> None:
+        """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
+        report_refused(self.services, session.session_id, source, what)
+
+    def session(self, id: str) -> SessionCore:
+        """The open session with this id."""
+        return self._sessions[id]
+
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
         self.services.gate.breaker.forget(session.caller.id)
 
-    def _default_memory(self) -> SQLiteMemory:
+    def _with_defaults(self, opening: Opening, parent: SessionCore | None) -> Opening:
+        """The opening of a root session with the supervisor's channel, if it has none of its own."""
+        channel = self.settings.channel
+        return opening if parent is not None or opening.channel is not None else replace(opening, channel=channel)
+
+    def _default_memory(self) -> MemoryStore:
+        """The memory of sessions that were given none. The one that is made here is closed with the supervisor."""
+        if self.settings.memory is not None:
+            return self.settings.memory
         if self._memory is None:
-            self._memory = SQLiteMemory()
+            self._memory = self.settings.new_memory()
         return self._memory
 
 
@@ -479,16 +544,25 @@ def _meter(limits: UsageLimits | None, above: Caller | None) -> UsageMeter | Non
     return meter if limits is None else UsageMeter(limits, meter)
 
 
-def _web(own: WebClient | None, above: Caller | None) -> Callable[[], WebClient]:
+def _web(
+    own: WebClient | None, above: Caller | None, default: Callable[[], WebClient] | None
+) -> Callable[[], WebClient]:
     if own is not None:
         return lambda: own
-    return cache(PublicWeb) if above is None else above.web
+    return above.web if above is not None else default or cache(PublicWeb)
+
+
+def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:
+    """The links of a session with a rule for them. It sees those of the sessions above it too."""
+    inherited = None if above is None else above.seen
+    return SeenLinks(inherited) if any(rule.startswith(SEEN) for rule in profile.web) else inherited
 
 
 def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
-    """The approver of a session's calls, and the channels that only show the question."""
+    """The approver of a session's calls, and the channels that only show the question: those that are nearer than the
+    approver, or the nearest one if the supervisor has an approver."""
     if approver is not None:
-        return approver, ()
+        return approver, tuple(owners[:1])
     nearest = next((each for each in owners if isinstance(each, Approver)), None)
     return nearest, tuple(takewhile(lambda each: not isinstance(each, Approver), owners))
 

@@ -5,13 +5,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcell import misuse
 from toolcell.approvals import Approver
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
-from toolcell.backends.protocols import HttpClient
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
 from toolcell.config import Config
@@ -28,6 +28,11 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool
+
+from .backends import channel_of, memory_of, web_of
+
+if TYPE_CHECKING:
+    from .backends import OwnMemory
 
 APPROVAL_TIMEOUT_S = 300.0
 
@@ -53,6 +58,12 @@ class Settings:
     max_cells: int | None
     standby: bool
     http: HttpClient
+    channel: Channel | None
+    memory: MemoryStore | None
+    new_memory: "Callable[[], OwnMemory]"
+    """Returns the memory that the supervisor makes and closes, if it was given none."""
+    web: Callable[[], WebClient] | None
+    """Returns the web client of all sessions. None: each root session makes one of its own."""
     resolve: Resolver
     quarantine: str | None
     state: StateDirectory | None
@@ -77,6 +88,9 @@ def settings_of(
     standby: int | None,
     config: Config | None,
     http: HttpClient | None,
+    channel: Channel | None,
+    memory: MemoryStore | None,
+    web: WebClient | None,
     resolve: Resolver | None,
     quarantine: str | Path | None,
     state: str | Path | None,
@@ -107,19 +121,20 @@ def settings_of(
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
-    misuse.check_parts(http=http, approver=approver, telemetry=telemetry)
+    misuse.check_parts(http=http, approver=approver, telemetry=telemetry, channel=channel, memory=memory, web=web)
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
     if circuit_breaker is not None and not isinstance(circuit_breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"circuit_breaker is no CircuitBreaker: {circuit_breaker!r}. Write CircuitBreaker(crashes=5).")
+    kept = None if state is None else StateDirectory(misuse.path("state", state))
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
     return Settings(
         tools=here,
         provider_tools=elsewhere,
-        toolsets=_toolsets(toolsets),
+        toolsets=(*_toolsets(toolsets), *_configured(config)),
         profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
         hooks=checked_hooks(hooks),
         policy=StricterPolicy(checked_policy(policy), denials) if denials else checked_policy(policy),
@@ -132,9 +147,13 @@ def settings_of(
         max_cells=max_cells,
         standby=bool(standby),
         http=_http_of(config) if http is None else http,
+        channel=channel_of(config) if channel is None else channel,
+        memory=memory,
+        new_memory=memory_of(config, kept),
+        web=web_of(config) if web is None else lambda: web,
         resolve=resolve,
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
-        state=None if state is None else StateDirectory(misuse.path("state", state)),
+        state=kept,
         model_bytes=model_bytes,
         concurrency=concurrency or Concurrency(),
         circuit_breaker=circuit_breaker or CircuitBreaker(),
@@ -182,6 +201,15 @@ def _toolsets(toolsets: Iterable[Toolset]) -> tuple[Toolset, ...]:
         if not isinstance(each, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"toolsets holds {each!r}, which is not a Toolset. Tools themselves go into tools=.")
     return tuple(found)
+
+
+def _configured(config: Config | None) -> Iterable[Toolset]:
+    """The toolsets of the MCP servers in the settings."""
+    if config is None or not config.servers:
+        return ()
+    from toolcell.mcp.client.configured import toolset_of  # which other programs do not need
+
+    return [toolset_of(server) for server in config.servers.values()]
 
 
 def _http_of(config: Config | None) -> BrokeredHttp:

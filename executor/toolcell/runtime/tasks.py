@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
@@ -89,8 +90,11 @@ class CallTask:
                 why = f"The task failed outside of the tool: {type(error).__name__}."
         if self._result is None:
             self._result = self._failed(Cancelled(message=why, delivered=True, effect=True))  # as far as is known
-        if store is not None:
-            store.finish(self._kept, self._result)
+        try:
+            if store is not None:
+                store.finish(self._kept, self._result)
+        except sqlite3.Error:  # a full disk, for example: the next supervisor asks the journal what became of it
+            _log.exception("the result of the task %s cannot be kept", self.id)
         self._ended.set()
 
     def _unstarted(self, why: str) -> ToolResult:
@@ -125,7 +129,12 @@ class CallTasks:
             return earlier, False
         kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id, None)
         if store is not None:
-            store.begin(kept)
+            try:
+                store.begin(kept)
+            except sqlite3.Error as error:
+                raise UsageError(
+                    f"The task {id!r} cannot be kept: {error}. Free space on the disk of the state."
+                ) from None
         self._make_room()
         task = self._tasks[id] = CallTask(kept)
         return task, True

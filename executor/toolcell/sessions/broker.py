@@ -10,16 +10,20 @@ from hashlib import sha256
 from typing import Any
 
 from toolcell.backends.body import FREE_BYTES
-from toolcell.backends.errors import BackendError, Refused
+from toolcell.backends.errors import BackendError, OutsideRules, Refused
 from toolcell.backends.http import Requester
-from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.backends.protocols import MemoryStore, WebClient
 from toolcell.journal.redact import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MemoryRecord
 
+from .speaking import ChannelAccess, TooOften
+
 TEXT_BYTES = 256 * 1024
 MAX_HITS = 100
+MAX_OPTIONS = 32
+UPLOAD_BYTES = 8 * 1024 * 1024
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 
 
@@ -31,12 +35,17 @@ class Principal:
 
     id: str
     agent_id: str
-    channel: Channel
+    channel: ChannelAccess
     memory: MemoryStore
     web: WebClient
     http: Requester
     grow: Callable[[int], Coroutine[Any, Any, None]] | None = None
     """Waits for room for an answer of so many bytes, if the answer turns out to be large."""
+
+    @property
+    def sender(self) -> str:
+        """The sender of its messages."""
+        return f"{self.agent_id}/{self.id}"
 
 
 Arguments = Mapping[str, Field]
@@ -56,9 +65,50 @@ class Refusal(Exception):
 
 
 async def _channel_send(principal: Principal, arguments: Arguments) -> Field:
-    text = _text(arguments, "text")
-    await principal.channel.send(text, sender=f"{principal.agent_id}/{principal.id}")
+    return _plain((await principal.channel.send(_text(arguments, "text"), sender=principal.sender)).to_dict())
+
+
+async def _channel_send_to(principal: Principal, arguments: Arguments) -> Field:
+    text, to = _text(arguments, "text"), _label(arguments, "to")
+    return _plain((await principal.channel.send(text, sender=principal.sender, to=to)).to_dict())
+
+
+async def _channel_status(principal: Principal, arguments: Arguments) -> Field:
+    return _plain(principal.channel.status.to_dict())
+
+
+async def _channel_ask(principal: Principal, arguments: Arguments) -> Field:
+    question, options = _text(arguments, "question"), _texts(arguments, "options", MAX_OPTIONS)
+    return (await principal.channel.ask(question, options, sender=principal.sender))[: TEXT_BYTES // 4]
+
+
+async def _channel_react(principal: Principal, arguments: Arguments) -> Field:
+    message_id, emoji = _label(arguments, "message_id"), _label(arguments, "emoji")
+    await principal.channel.react(message_id, emoji, sender=principal.sender)
     return None
+
+
+async def _channel_edit(principal: Principal, arguments: Arguments) -> Field:
+    message_id, text = _label(arguments, "message_id"), _text(arguments, "text")
+    await principal.channel.edit(message_id, text, sender=principal.sender)
+    return None
+
+
+async def _channel_pin(principal: Principal, arguments: Arguments) -> Field:
+    await principal.channel.pin(_label(arguments, "message_id"), sender=principal.sender)
+    return None
+
+
+async def _channel_upload(principal: Principal, arguments: Arguments) -> Field:
+    name, media_type, data = _label(arguments, "name"), _label(arguments, "media_type"), arguments.get("data")
+    if not isinstance(data, bytes) or len(data) > UPLOAD_BYTES:
+        raise Refusal("execution", f"data must be bytes, at most {UPLOAD_BYTES:,}.")
+    return _plain((await principal.channel.upload(name, data, media_type, sender=principal.sender)).to_dict())
+
+
+async def _channel_read(principal: Principal, arguments: Arguments) -> Field:
+    found = await principal.channel.read(_count(arguments, "limit", MAX_HITS))
+    return [_plain(message.to_dict()) for message in found]
 
 
 async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
@@ -68,15 +118,8 @@ async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
 
 
 async def _memory_store(principal: Principal, arguments: Arguments) -> Field:
-    tags = arguments.get("tags")
-    if (
-        not isinstance(tags, list)
-        or len(tags) > 64
-        or not all(isinstance(tag, str) and len(tag) <= 256 for tag in tags)
-    ):
-        raise Refusal("execution", "tags must be at most 64 short strings.")
-    text, kind = _text(arguments, "text"), _text(arguments, "kind")
-    record = MemoryRecord(id="", text=text, kind=kind, tags=tuple(str(tag) for tag in tags))
+    text, kind, tags = _text(arguments, "text"), _text(arguments, "kind"), _texts(arguments, "tags", 64)
+    record = MemoryRecord(id="", text=text, kind=kind, tags=tags)
     return await principal.memory.store(record, namespace=principal.agent_id)
 
 
@@ -109,6 +152,14 @@ async def _http_request(principal: Principal, arguments: Arguments) -> Field:
 
 OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "channel.send": (Capability.CHANNEL, _channel_send),
+    "channel.send_to": (Capability.CHANNEL, _channel_send_to),
+    "channel.status": (Capability.CHANNEL, _channel_status),
+    "channel.ask": (Capability.CHANNEL, _channel_ask),
+    "channel.react": (Capability.CHANNEL, _channel_react),
+    "channel.edit": (Capability.CHANNEL, _channel_edit),
+    "channel.pin": (Capability.CHANNEL, _channel_pin),
+    "channel.upload": (Capability.CHANNEL, _channel_upload),
+    "channel.read": (Capability.CHANNEL, _channel_read),
     "memory.search": (Capability.MEMORY_READ, _memory_search),
     "memory.store": (Capability.MEMORY_WRITE, _memory_store),
     "web.search": (Capability.WEB, _web_search),
@@ -117,7 +168,7 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
 }
 """All operations, each with the capability that puts it into a call's table."""
 
-_READING = frozenset({"memory.search", "web.search", "web.fetch"})
+_READING = frozenset({"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
@@ -145,12 +196,14 @@ _SEARCH = 2 * 1024 * 1024  # the most that a search engine may answer
 
 def answer_bytes(operation: str, arguments: Arguments) -> int:
     """The bytes to reserve for the answer to this request, an estimate. An answer of `ctx.http` may grow beyond it."""
-    if operation == "memory.search":
+    if operation in ("memory.search", "channel.read"):
         return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
     if operation == "web.fetch":
         return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
     if operation == "web.search":
         return _SEARCH
+    if operation == "channel.ask":
+        return TEXT_BYTES
     return FREE_BYTES if operation == "http.request" else _SMALL
 
 
@@ -175,6 +228,10 @@ async def serve(table: Table, principal: Principal, operation: str, arguments: A
         raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.")
     try:
         return await row(principal, arguments)
+    except OutsideRules as error:
+        raise Refusal("request_denied", str(error)) from error
+    except TooOften as error:
+        raise Refusal("execution", str(error), {"retry_after_s": round(error.retry_after_s, 3)}) from error
     except BackendError as error:
         raise Refusal("execution", str(error)) from error
 
@@ -186,6 +243,21 @@ def _text(arguments: Arguments, name: str) -> str:
     if len(value) > TEXT_BYTES or (not value.isascii() and len(value.encode()) > TEXT_BYTES):
         raise Refusal("execution", f"{name} is too long; at most {TEXT_BYTES:,} bytes can be sent at once.")
     return value
+
+
+def _label(arguments: Arguments, name: str) -> str:
+    """A short text that is not empty."""
+    value = arguments.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= 256:
+        raise Refusal("execution", f"{name} must be a string of 1 to 256 characters.")
+    return value
+
+
+def _texts(arguments: Arguments, name: str, most: int) -> tuple[str, ...]:
+    value = arguments.get(name)
+    if not isinstance(value, list) or len(value) > most or not all(isinstance(t, str) and len(t) <= 256 for t in value):
+        raise Refusal("execution", f"{name} must be at most {most} short strings.")
+    return tuple(str(text) for text in value)
 
 
 def _count(arguments: Arguments, name: str, most: int) -> int:

@@ -1,17 +1,29 @@
 """Calls with an idempotency key: one of them runs, and the others get its result."""
 
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
 import anyio
 
 from toolcell.errors import UsageError
 from toolcell.state.results import KeptCall, ResultStore
+from toolcell_tools.errors import Cancelled, SandboxUnavailable
 from toolcell_tools.result import ToolResult
 
+_log = logging.getLogger("toolcell.journal")
 MAX_KEPT = 1_000
 """The most results that are kept in memory; the oldest is evicted first."""
+
+
+class Fate(Protocol):
+    """What is known of a call whose caller was cancelled (`dispatch.context.CallFate`)."""
+
+    delivered: bool
+    effect: bool
 
 
 @dataclass(slots=True)
@@ -27,8 +39,8 @@ class IdempotentCalls:
     """The calls of one session that have a key.
 
     A call that failed is forgotten, so the next call with its key runs. An error whose outcome is unknown is kept: to
-    run the call again might do its work twice. A call whose caller was cancelled is forgotten. With a store, keys hold
-    after a restart.
+    run the call again might do its work twice. The same holds for a call whose caller was cancelled. With a store, keys
+    hold after a restart.
     """
 
     def __init__(self, session_id: str = "", store: ResultStore | None = None) -> None:
@@ -37,10 +49,16 @@ class IdempotentCalls:
         self._known: dict[str, _Known] = {}
 
     async def once(
-        self, key: str, asked: tuple[str, str], run: Callable[[], Awaitable[ToolResult]], call_id: str = ""
+        self,
+        key: str,
+        asked: tuple[str, str],
+        run: Callable[[], Awaitable[ToolResult]],
+        call_id: str = "",
+        fate: Fate | None = None,
     ) -> ToolResult:
         """The result of the call with this key. The call is run if there is no result. `asked` is its tool and
-        arguments. Raises UsageError if the key belongs to another call.
+        arguments. `fate` says after a cancellation whether the call may have had an effect. Raises UsageError if the
+        key belongs to another call.
         """
         while key in self._known:
             known = self._known[key]
@@ -50,22 +68,27 @@ class IdempotentCalls:
                 return known.result
             await known.ended.wait()
         kept = KeptCall("key", self._session_id, key, digest_of_call(asked), call_id, None)
-        if self._store is not None:
-            earlier = self._store.find("key", self._session_id, key)
-            if earlier is not None and earlier.asked != kept.asked:
+        try:
+            earlier = None if self._store is None else self._store.begun_or_kept(kept)
+        except sqlite3.Error as error:  # a full disk, for example
+            return self._unkept(call_id, error)
+        if earlier is not None:
+            if earlier.asked != kept.asked:
                 raise _another(key)
-            if earlier is not None and earlier.result is not None:
+            if earlier.result is not None:
                 return earlier.result
-            self._store.begin(kept)
         mine = self._known[key] = _Known(asked, anyio.Event())
         try:
             result = await run()
             if result.error is None or result.error.outcome == "outcome unknown":
                 mine.result = result
-            if self._store is not None:
-                self._keep(kept, mine.result)
             return result
+        except BaseException:
+            if fate is not None and fate.delivered and fate.effect:
+                mine.result = self._cut_short(call_id)
+            raise
         finally:
+            self._keep(kept, mine.result)
             if mine.result is None:
                 del self._known[key]
             else:
@@ -73,11 +96,29 @@ class IdempotentCalls:
             mine.ended.set()
 
     def _keep(self, call: KeptCall, result: ToolResult | None) -> None:
-        assert self._store is not None
-        if result is None:
-            self._store.forget(call)
-        else:
-            self._store.finish(call, result)
+        """Keep the result, or forget the call if there is none. After a failure, the next supervisor finds a call
+        without a result, and asks the journal what became of it."""
+        try:
+            if self._store is None:
+                return
+            if result is None:
+                self._store.forget(call)
+            else:
+                self._store.finish(call, result)
+        except sqlite3.Error:
+            _log.exception("the result of the call %s cannot be kept for its idempotency key", call.call_id)
+
+    def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
+        _log.error("the idempotency key of the call %s cannot be kept: %s", call_id, error)
+        cure = "Free space on the disk of the state directory."
+        message = f"The call was not run, because its idempotency key could not be kept. {cure}"
+        why = SandboxUnavailable(message=message, mechanism="", cure=cure)
+        return ToolResult.build(error=why, call_id=call_id, session_id=self._session_id)
+
+    def _cut_short(self, call_id: str) -> ToolResult:
+        message = "The caller of the call with this idempotency key was cancelled while the call ran."
+        error = Cancelled(message=message, delivered=True, effect=True)
+        return ToolResult.build(error=error, call_id=call_id, session_id=self._session_id)
 
     def _make_room(self) -> None:
         finished = [key for key, known in self._known.items() if known.result is not None]

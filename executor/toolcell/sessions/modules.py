@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import pydantic
 
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.misuse import capability, items
+from toolcell.profile import Profile
 from toolcell.sources import source_digest, source_files
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
-from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.options import Lifetime
@@ -31,13 +31,15 @@ from toolcell_tools.rules import tier_of
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
+from .foreign import ForeignSource, ForeignTool, elsewhere
+
 MAX_TOOLS = 500
 Describe = Callable[[SessionInfo, "ModuleSource"], Awaitable[object]]
 """Lets a cell of the session import the module and describe its tools. Raises ToolsetError."""
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleSource:
+class ModuleSource(ForeignSource):
     """A module by its dotted name, and the real path of the directory in which it is found."""
 
     module: str
@@ -47,12 +49,15 @@ class ModuleSource:
     def shipment(self) -> Mapping[str, str]:
         return {"module": self.module, "directory": self.directory}
 
+    def profile_in(self, session: Profile) -> Profile:
+        return session.replace(readable=(*session.readable, self.directory))
 
-class ModuleTool(DynamicTool):
+
+class ModuleTool(ForeignTool):
     """A tool that a module has under the name `attribute`. Its function exists only in cells."""
 
     def __init__(self, source: ModuleSource, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
-        self.source = source
+        self._source = source
         self.attribute = claimed.attribute
         self._digest = digest
         self._remote_preview = claimed.declaration.has_preview
@@ -66,7 +71,7 @@ class ModuleTool(DynamicTool):
             )
         super().__init__(
             said.name,
-            _elsewhere,
+            elsewhere,
             said.parameters_schema,
             description=said.description,
             version=said.version,
@@ -84,6 +89,10 @@ class ModuleTool(DynamicTool):
             requires_approval=said.requires_approval is not False,
             metadata=said.metadata,
         )
+
+    @property
+    def source(self) -> ModuleSource:
+        return self._source
 
     @property
     def origin(self) -> str:
@@ -104,16 +113,12 @@ class ModuleTool(DynamicTool):
         return self._remote_preview
 
     def _preview_function(self) -> Previewer:
-        return Previewer(self.name, _elsewhere, "arguments")  # a placeholder for the preview in the cell
+        return Previewer(self.name, elsewhere, "arguments")  # a placeholder for the preview in the cell
 
     def _declared(self, derived: Any) -> ToolDeclaration:
         declaration = super()._declared(derived)
         mark = fingerprint([declaration.fingerprint, self._digest])
         return declaration.model_copy(update={"fingerprint": mark, "has_preview": self._remote_preview})
-
-
-def _elsewhere(arguments: dict[str, Any]) -> NoReturn:
-    raise NotImplementedError("this tool is a module's in a cell; call it through a session")
 
 
 def _distrusted(claimed: Annotations) -> Annotations:
@@ -237,9 +242,4 @@ DESCRIBER_SHIPMENT: Mapping[str, object] = {
 @cache
 def describer() -> DynamicTool:
     """The tool that describes a module. It is made only if there is a module, because its derivation takes 30 ms."""
-    return dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
-
-
-def source_of(tool: Tool[..., Any]) -> ModuleSource | None:
-    """The module from which the tool comes, if that is imported only in cells; else None."""
-    return tool.source if isinstance(tool, ModuleTool) else None
+    return dynamic_tool("describe_module", handler=elsewhere, description="Say which tools a module has.")

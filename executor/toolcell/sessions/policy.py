@@ -11,7 +11,7 @@ from pathlib import Path
 
 import toolcell_sandbox
 import toolcell_tools
-from toolcell import http_rules
+from toolcell import http_rules, web_rules
 from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
@@ -68,8 +68,10 @@ def _listed(directory: str) -> list[str]:
 
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
-    """The grants of a session: those of its kind that its profile and its parent also have."""
-    return _session_grants(kind, profile.grants, None if parent is None else frozenset(parent))
+    """The grants of a session: those of its kind that its profile and its parent also have. The channel's level "none"
+    grants no channel."""
+    names = profile.grants - {Capability.CHANNEL} if profile.channel.level == "none" else profile.grants
+    return _session_grants(kind, names, None if parent is None else frozenset(parent))
 
 
 @lru_cache(maxsize=1024)
@@ -96,8 +98,8 @@ def resolved(profile: Profile, written: WrittenPlaces, workspace: str) -> Profil
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile, narrowed to its parent's: no path, limit, grant, variable, host or request rule goes
-    beyond the parent's, and every name that the parent protects is protected.
+    """A child session's profile, narrowed to its parent's: no path, limit, grant, variable, host, rule or channel
+    level goes beyond the parent's, and every name that the parent protects is protected.
     """
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
@@ -109,6 +111,8 @@ def within(profile: Profile, parent: Profile) -> Profile:
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
         network=common(profile.network, parent.network),
         http=http_rules.common(profile.http, parent.http),
+        web=profile.web if parent.web == web_rules.ALL else web_rules.common(profile.web, parent.web),
+        channel=profile.channel.narrowed(parent.channel),
         proc=profile.proc and parent.proc,
         protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
         unchecked=max(parent.unchecked, profile.unchecked, key=UNCHECKED.index),

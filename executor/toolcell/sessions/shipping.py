@@ -24,7 +24,7 @@ from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
 from toolcell_tools.typed import as_tool
 
-from .modules import ModuleTool
+from .foreign import ForeignTool
 from .policy import code_roots
 from .preloading import libraries_of
 from .used import FILE, NOTHING, Use, plain, resource, use_of
@@ -45,7 +45,7 @@ def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, o
     """As `ship`, with the objects that the tool uses by value. If they have changed, the tool is shipped again, and
     `before` is its previous use. A tool that was defined again is sent in its present form.
     """
-    if isinstance(tool, ModuleTool):
+    if isinstance(tool, ForeignTool):
         return tool.shipment, NOTHING
     path = _import_path(tool)
     if path is not None:

@@ -8,7 +8,7 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.toolsets import Toolset, resolve
 
 from .data import SessionData
-from .modules import source_of
+from .foreign import source_of
 
 AnyTool = Tool[..., Any]
 

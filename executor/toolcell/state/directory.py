@@ -4,6 +4,8 @@ import fcntl
 import os
 import secrets
 import stat
+import sys
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +14,16 @@ from typing import Final
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below
 
-VERSION: Final = 1
+from .migrations import STEPS
+from .overlap import links_to, overlaps
+
+VERSION: Final = len(STEPS)
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
+LOCK_S: Final = 0.3
+"""How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
+MEMORY = "memory.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -34,17 +42,21 @@ class StateDirectory:
     """One state directory. `open_to_write` takes its lock; readers need none.
 
     - `version`: the version of the other files, in decimal.
-    - `lock`: locked (flock(2)) by the supervisor that writes here.
+    - `lock`: the process id of the supervisor that writes here. It locks the directory itself (flock(2)), because
+      nobody can replace that by another file.
     - `key`: the key for the HMAC of approvals, 0600. It guards against edited rows, not against the same user.
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(os.path.abspath(path))
+        given = os.path.abspath(path)
+        self._links = links_to(os.path.dirname(given))
+        self.path = Path(os.path.realpath(os.path.dirname(given)), os.path.basename(given))
         self._lock = -1
         _directories.add(self)
 
@@ -68,26 +80,35 @@ class StateDirectory:
         return self.path / "status.json"
 
     @property
+    def memory(self) -> Path:
+        return self.path / MEMORY
+
+    @property
     def results(self) -> Path:
         return self.path / RESULTS
 
     def require_apart(self, directory: str, what: str) -> None:
-        """Raise UsageError if cells may see a part of the state directory, or a directory that contains it, through
-        `directory`. `what` names `directory` in the error."""
-        real, own = os.path.realpath(directory), os.path.realpath(self.path)
-        if is_below(real, [own]) or is_below(own, [real]):
+        """Raise UsageError if cells may see a part of the state directory through `directory`, or could replace a link
+        that leads to it. `what` names `directory` in the error."""
+        real = os.path.realpath(directory)
+        if overlaps(real, os.path.realpath(self.path)) or any(is_below(link, [real]) for link in self._links):
             raise UsageError(
                 f"The state directory {str(self.path)!r} and {what} {directory!r} overlap, so a cell could see the "
                 "journal and the key. Use a state directory that no session can see, for example "
                 "~/.local/state/toolcell."
             )
 
+    def require_outside_of_interpreter(self) -> None:
+        """Raise UsageError for a place below the Python installation, which every cell sees."""
+        for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}:
+            self.require_apart(prefix, "the Python installation")
+
     def open_to_write(self) -> None:
         """Make the directory, lock it, and migrate its files. Raises UsageError, or OSError if it cannot be made."""
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700, parents=True)
         self.require_private()
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             self._take_lock()
             self._migrate()
@@ -120,14 +141,42 @@ class StateDirectory:
     def key(self) -> bytes:
         """The key for the HMAC of approvals. It is made at the first use. Raises UsageError or OSError."""
         path = self.path / "key"
-        with suppress(FileExistsError):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(secrets.token_bytes(KEY_BYTES))
-        key = path.read_bytes()
-        if len(key) != KEY_BYTES or path.stat().st_mode & 0o077:
+        if not path.exists():
+            beside = self.path / f".key.{os.getpid()}.{secrets.token_hex(4)}"
+            _write(beside, secrets.token_bytes(KEY_BYTES))
+            try:
+                with suppress(FileExistsError):
+                    os.link(beside, path)  # whole or not at all, also for another process
+            finally:
+                beside.unlink()
+            _sync(self.path)
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            key, found = file.read(KEY_BYTES + 1), os.fstat(file.fileno())
+        if len(key) != KEY_BYTES or found.st_mode & 0o077 or found.st_uid != os.geteuid():
             raise UsageError(f"{path} is not a key that only its user can read. Remove it; pending approvals end.")
         return key
+
+    def require_version(self) -> None:
+        """Raise UsageError unless the files have the version that this toolcell reads."""
+        found = self.version()
+        if found > VERSION:
+            raise self._too_new(found)
+        if 0 < found < VERSION:
+            raise UsageError(
+                f"The state directory {str(self.path)!r} has version {found}, and this toolcell reads {VERSION}. Start "
+                "a supervisor on it once, which migrates its files."
+            )
+
+    def is_written(self) -> bool:
+        """Whether a supervisor writes here. Raises OSError."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def close(self) -> None:
         """Release the lock."""
@@ -136,47 +185,62 @@ class StateDirectory:
             self._lock = -1
 
     def _take_lock(self) -> None:
+        last = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < last:
+                    time.sleep(0.02)
+                    continue
+                raise UsageError(
+                    f"Another supervisor (process {self._owner()}) writes to the state directory {str(self.path)!r}. "
+                    "Give each supervisor a state directory of its own."
+                ) from None
+        _write(self.path / "lock", b"%d\n" % os.getpid())
+
+    def _owner(self) -> str:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            raise UsageError(
-                f"Another supervisor (process {owner}) writes to the state directory {str(self.path)!r}. "
-                "Give each supervisor a state directory of its own."
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
+            return (self.path / "lock").read_text("ascii", "replace")[:20].strip() or "unknown"
+        except OSError:
+            return "unknown"
 
     def _migrate(self) -> None:
         found = self.version()
         if found > VERSION:
-            raise UsageError(
-                f"The state directory {str(self.path)!r} has version {found}, and this toolcell knows {VERSION}. "
-                "Install the later toolcell again."
-            )
-        for step in range(found, VERSION):
-            _STEPS[step](self.path)
-            _replace(self.path / "version", f"{step + 1}\n")
+            raise self._too_new(found)
+        for number, step in enumerate(STEPS[found:], found + 1):
+            step(self.path, self.key)
+            replace_text(self.path / "version", f"{number}\n")
+
+    def _too_new(self, found: int) -> UsageError:
+        return UsageError(
+            f"The state directory {str(self.path)!r} has version {found}, and this toolcell knows {VERSION}. "
+            "Install the later toolcell again."
+        )
 
 
-def _begin(path: Path) -> None:
-    """From nothing to version 1: the files are made at their first use."""
-
-
-_STEPS = (_begin,)
-"""The step from each version to the next one."""
-
-
-def _replace(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Write a small file so that readers see the old or the new text, also after a power failure."""
     beside = path.with_name(f".{path.name}.new")
-    with open(beside, "w", encoding="ascii") as file:
-        file.write(text)
+    _write(beside, text.encode())
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _write(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)
+        os.fsync(fd)
     finally:
-        os.close(directory)
+        os.close(fd)

@@ -1,5 +1,7 @@
 """The results that outlive their supervisor: of calls with an idempotency key, and of tasks."""
 
+import logging
+import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from toolcell_tools.result import ToolResult
 
 __all__ = ["KeptCall", "ResultStore"]
 
+_log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
 _SCHEMA: Final = """
@@ -35,10 +38,13 @@ class KeptCall(NamedTuple):
 
 
 class ResultStore:
-    """The results in one state directory. Only its supervisor writes, on one thread. No write waits for the disk."""
+    """The results in one state directory. Only its supervisor writes, on one thread. No write waits for the disk:
+    `sync`, which the journal calls, makes the writes durable. Every method may raise sqlite3.Error."""
 
     def __init__(self, path: Path) -> None:
-        """Raises sqlite3.Error."""
+        self._wal = path.with_name(path.name + "-wal")
+        self._synced = -1
+        self._changes = 0
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         path.chmod(0o600)
         self._database.execute("PRAGMA journal_mode = WAL")
@@ -49,17 +55,41 @@ class ResultStore:
     def close(self) -> None:
         self._database.close()
 
+    def sync(self) -> None:
+        """Make the writes so far durable. Any thread may call this. Raises OSError."""
+        changes = self._changes
+        if changes == self._synced:
+            return
+        try:
+            fd = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # SQLite has moved everything to the database, and has synchronised that
+            return
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        self._synced = changes
+
     def find(self, kind: Kind, session_id: str, id: str) -> KeptCall | None:
         """The call of this key, or the task."""
         where = "kind = ? AND session = ? AND id = ?" if kind == "key" else "kind = ? AND id = ?"
         values = (kind, session_id, id) if kind == "key" else (kind, id)
         return next(iter(self._calls(where, *values)), None)
 
+    def begun_or_kept(self, call: KeptCall) -> KeptCall | None:
+        """The earlier call of this key that has a result, or is another call. Otherwise keep this one, which begins."""
+        earlier = self.find("key", call.session_id, call.id)
+        if earlier is not None and (earlier.asked != call.asked or earlier.result is not None):
+            return earlier
+        self.begin(call)
+        return None
+
     def begin(self, call: KeptCall) -> None:
         """Keep a call that begins, in place of an earlier one with the same key."""
         text = None if call.result is None else call.result.model_dump_json()
         values = (*call[:5], time.time(), text)
         self._database.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._changes += 1
 
     def finish(self, call: KeptCall, result: ToolResult) -> None:
         """Keep the result of a call."""
@@ -67,10 +97,12 @@ class ResultStore:
             "UPDATE calls SET result = ?, at = ? WHERE kind = ? AND session = ? AND id = ?",
             (result.model_dump_json(), time.time(), *call[:3]),
         )
+        self._changes += 1
 
     def forget(self, call: KeptCall) -> None:
         """Remove a call, so that its key can be used again."""
         self._database.execute("DELETE FROM calls WHERE kind = ? AND session = ? AND id = ?", call[:3])
+        self._changes += 1
 
     def begun(self) -> list[KeptCall]:
         """The calls without a result."""
@@ -90,7 +122,7 @@ class ResultStore:
         else:
             message = f"The supervisor was killed before the call ended: {outcome}."
         sent = outcome != "not started"
-        error = Cancelled(message=message, delivered=sent, effect=sent)
+        error = Cancelled(message=message, delivered=sent, effect=outcome == "outcome unknown")
         self.finish(call, ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id))
 
     def _calls(self, where: str, *values: object) -> list[KeptCall]:
@@ -98,9 +130,20 @@ class ResultStore:
             f"SELECT kind, session, id, asked, call, result FROM calls WHERE {where}", values
         ).fetchall()
         return [
-            KeptCall(kind, session, id, asked, call, None if text is None else ToolResult.model_validate_json(text))
+            KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session))
             for kind, session, id, asked, call, text in rows
         ]
+
+
+def _read(text: str, call_id: str, session_id: str) -> ToolResult:
+    """The result that was kept. If it cannot be read, an error says so, because the call must not run again."""
+    try:
+        return ToolResult.parse(text)
+    except ValueError:
+        _log.exception("the kept result of the call %s cannot be read", call_id)
+        message = "The call was made before, and its result was kept, but cannot be read."
+        error = Cancelled(message=message, delivered=True, effect=True)
+        return ToolResult.build(error=error, call_id=call_id, session_id=session_id)
 
 
 def _outcome(end: Mapping[str, object]) -> CallOutcome:

@@ -48,6 +48,10 @@ class DictWeb:
         return [SearchHit(url, url) for url, body in self.pages.items() if query.encode() in body][:limit]
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
+        return await self.fetch_within(url, max_bytes=max_bytes, check=str)
+
+    async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], object]) -> FetchedPage:
+        check(url)
         self.asked.append(url)
         if self._on_fetch is not None:
             self._on_fetch(url)

@@ -20,11 +20,13 @@ import anyio
 
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.channel_policy import ChannelPolicy
 from toolcell.errors import UsageError
 from toolcell.runner import handles
 from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
+from toolcell.sessions.speaking import ChannelAccess
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.context import ToolContext
@@ -112,7 +114,11 @@ def context(
         weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
     root = Path(workspace).resolve(strict=True)
     session = _TestSession(
-        channel or ListChannel(), memory or ListMemory(), web or DictWeb(), http or DictHttp(), tuple(http_rules)
+        ChannelAccess(channel or ListChannel(), ChannelPolicy()),
+        memory or ListMemory(),
+        web or DictWeb(),
+        http or DictHttp(),
+        tuple(http_rules),
     )
     link = cast("Link", _InProcess(session, broker.table_for(given)))
     return RecordedContext(
@@ -160,7 +166,7 @@ def _grants(
 class _TestSession:
     """The session that the broker serves."""
 
-    channel: Channel
+    access: ChannelAccess
     memory: MemoryStore
     web: WebClient
     http: HttpClient
@@ -171,7 +177,7 @@ class _TestSession:
     def principal(self) -> broker.Principal:
         """The principal for one request, on the running event loop."""
         requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
-        return broker.Principal(self.id, self.agent_id, self.channel, self.memory, self.web, requester)
+        return broker.Principal(self.id, self.agent_id, self.access, self.memory, self.web, requester)
 
 
 def _unrecorded(record: dict[str, Any]) -> None:

@@ -51,6 +51,8 @@ class Way(Enum):
     TO_ZYGOTE = "supervisor to zygote, by its socket"
     FROM_ZYGOTE = "zygote to supervisor, by its socket"
 
+    __hash__ = object.__hash__  # Enum's own is a Python function, and every message needs a look-up by way
+
 
 class Stage(Enum):
     """The progress of a channel, or of a way."""
@@ -62,7 +64,7 @@ class Stage(Enum):
     OPEN = "open"  # the first message has passed
     OVER = "over"  # the last message has passed
 
-    __hash__ = object.__hash__  # Enum's own is a Python function, and every message needs a look-up by stage
+    __hash__ = object.__hash__
 
 
 IDLE, CALLED, DONE, SILENT, OPEN, OVER = Stage  # looked up once: before 3.12, each access calls a Python function

@@ -84,6 +84,7 @@ def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
         *(
             "agent_id",
+            "allow_urls",
             "call",
             "call_many",
             "close",

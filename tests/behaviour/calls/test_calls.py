@@ -17,6 +17,7 @@ from tests.helpers import SOON_S
 import toolcell.blocking
 from toolcell import (
     BackendError,
+    Cancelled,
     Capability,
     ExecutionError,
     MemoryRecord,
@@ -293,11 +294,22 @@ async def test_a_failure_does_not_use_up_its_idempotency_key(main: Session) -> N
     assert (await main.call("count", {}, idempotency_key="k")).output == 2
 
 
-async def test_a_cancelled_call_does_not_use_up_its_idempotency_key(main: Session) -> None:
+async def test_a_cancelled_call_that_may_have_had_an_effect_does_not_run_again_under_its_key(main: Session) -> None:
     assert (await main.call("count")).output == 1  # now a cell is there, whatever the machine's load
     with anyio.move_on_after(0.5):
         await main.call("count", {"seconds": 100.0}, idempotency_key="k")
-    assert (await main.call("count", {}, idempotency_key="k")).output == 3
+    again = await main.call("count", {"seconds": 100.0}, idempotency_key="k")
+    assert isinstance(again.error, Cancelled) and again.error.outcome == "outcome unknown"
+    assert (await main.call("count")).output == 3  # the second line is of the call that was cancelled
+
+
+async def test_a_cancelled_call_that_did_nothing_that_lasts_does_not_use_up_its_idempotency_key(main: Session) -> None:
+    worker = await main.open_child("worker")
+    assert (await worker.call("echo", {"value": 1})).output == 1
+    with anyio.move_on_after(0.1):
+        await worker.call("sleep_for_ever", {}, idempotency_key="k")
+    again = await worker.call("sleep_for_ever", {}, idempotency_key="k")
+    assert isinstance(again.error, Timeout), "it ran again"
 
 
 async def test_an_idempotency_key_belongs_to_its_session(main: Session) -> None:

@@ -1,15 +1,16 @@
 """Approvals of a durable supervisor: answered by another process, after a restart, and never twice."""
 
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 from tests.helpers import until
 
 from toolcell import (
@@ -28,7 +29,7 @@ from toolcell.journal.durable import interrupted
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 Supervise = Callable[..., Supervisor]
 
 
@@ -44,11 +45,11 @@ def events(state: Path) -> list[tuple[str, str]]:
     return [(record.data["event"], record.data["answer"]) for record in records if record.kind == "approval"]
 
 
-async def command(state: Path, *words: str) -> str:
-    run: list[str] = [sys.executable, "-I", "-m", "toolcell.cli", "approvals", *words, "--state", str(state)]
-    done = await anyio.run_process(run, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+async def command(state: Path, *words: str, of: str = "approvals") -> str:
+    line = [sys.executable, "-I", "-m", "toolcell.cli", of, *words, "--state", str(state)]
+    done = await anyio.to_thread.run_sync(partial(programs.run, line, timeout=30))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def unanswered(supervise: Supervise, workspace: Path, state: Path) -> str:
@@ -86,12 +87,7 @@ async def test_a_person_answers_from_another_process_while_the_call_waits(
             await command(state, "deny", (await command(state, "list")).split()[0], "-m", "ask tomorrow")
     assert results[0].output == "paid 4"
     assert isinstance(results[1].error, PermissionDenied) and results[1].error.message == "ask tomorrow"
-    told = subprocess.run(
-        [sys.executable, "-I", "-m", "toolcell.cli", "audit", "show", "pay-5", "--state", str(state)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    told = await command(state, "show", "pay-5", of="audit")
     assert "Approval was asked for pay" in told and "    amount: 5" in told and "    amount: 4" in told
     assert "approved with other arguments by" in told and "toolcell approvals" in told
 
@@ -220,5 +216,5 @@ async def test_the_store_belongs_to_a_running_supervisor(supervise: Supervise, t
 def test_a_call_that_was_killed_while_it_waited_for_approval_was_not_started() -> None:
     data: dict[str, Any] = {"event": "asked", "tool": "pay", "version": "1.0.0"}
     asked = Record("approval", "s", "c", data)
-    assert interrupted([asked]) == [(asked, False)]
+    assert interrupted([asked]) == [(asked, "not started")]
     assert interrupted([asked, Record("denied", "s", "c", {"error": "permission_denied"})]) == []

@@ -1,4 +1,6 @@
-"""A supervisor with a state directory that is killed: each call has one intent and one end, and no result is lost."""
+"""A supervisor with a state directory that is killed: each call has one intent and one end, no result is lost, and no
+call with an idempotency key is made twice.
+"""
 
 import os
 import random
@@ -7,47 +9,74 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 from toolcell import Supervisor
+from toolcell.journal.chain import Head
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 from toolcell.testing import misbehaving
 
+from .load import append
+
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 KILLS = int(os.environ.get("TOOLCELL_KILLS", "4"))
-"""How often it is killed. TOOLCELL_KILLS=200 takes some five minutes."""
+"""How often it is killed: `TOOLCELL_KILLS=200 pytest -n 0 -s tests/behaviour/durable/test_kill.py` takes some eight
+minutes, and prints what it has counted."""
 PROGRAM = Path(__file__).with_name("load.py")
+TRIED_AGAIN = 3
+"""Each run begins with so many of the last keys of the run before, so that those which were killed are tried again."""
 
 
-def killed(state: Path, workspace: Path, after_s: float) -> list[str]:
-    """Run the program until it has returned a first call, and kill it so many seconds later. Returns the ids of the
-    calls that had returned."""
+def killed(state: Path, workspace: Path, first: int, after_s: float, *, at_once: bool) -> list[list[str]]:
+    """Run the program, and kill it so many seconds after its start, or after its first call has returned. Returns the
+    words of each line that it has printed."""
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(state), str(workspace)], stdout=subprocess.PIPE
+        [sys.executable, str(PROGRAM), str(state), str(workspace), str(first)], stdout=subprocess.PIPE
     ) as program:
         assert program.stdout is not None
-        first = program.stdout.readline()
+        start = b"" if at_once else program.stdout.readline()
         time.sleep(after_s)
+        assert program.poll() is None, "it ended by itself"
         program.send_signal(signal.SIGKILL)
-        lines = [first, *program.stdout.read().splitlines(keepends=True)]
-    return [line.decode().strip() for line in lines if line.endswith(b"\n")]
+        lines = [start, *program.stdout.read().splitlines(keepends=True)]
+    return [line.decode().strip().split(maxsplit=2) for line in lines if line.endswith(b"\n")]
 
 
+@pytest.mark.timeout(120 + 10 * KILLS)
 async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_path: Path, workspace: Path) -> None:
-    state = tmp_path / "state"
+    state, first = tmp_path / "state", 0
     returned: list[str] = []
-    for _kill in range(KILLS):
-        returned += await anyio.to_thread.run_sync(killed, state, workspace, random.uniform(0.0, 0.6))
-    async with Supervisor([misbehaving.echo], state=state):
-        pass
+    outputs: dict[str, str] = {}
+    heads: list[Head] = []
+    for number in range(KILLS):
+        at_once = number % 4 == 3  # while it starts, and looks for what the last one has left
+        after_s = random.uniform(0.1, 1.0) if at_once else random.uniform(0.0, 0.6)
+        said = await anyio.to_thread.run_sync(partial(killed, state, workspace, first, after_s, at_once=at_once))
+        returned += [words[1] for words in said if words[0] == "call"]
+        outputs |= {words[1]: words[2] for words in said if words[0] == "key"}
+        done = [int(key[1:]) for key in outputs]
+        first = max(0, max(done, default=0) - TRIED_AGAIN)
+        directory = StateDirectory(state)
+        if directory.log.exists() and number % 10 == 0:
+            *_, last = JournalReader(directory.log, directory.database).entries()
+            heads.append(last.head)
+    async with Supervisor([misbehaving.echo, append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="writer")
+        again = {key: (await session.call("append", {"key": key}, idempotency_key=key)).output for key in outputs}
+    assert again == outputs, "a result that was returned is kept"
+    lines = (workspace / "keys.txt").read_text().splitlines()
+    assert max(Counter(lines).values()) == 1, "no call ran twice under its key"
+    assert set(outputs) <= set(lines)
     directory = StateDirectory(state)
     reader = JournalReader(directory.log, directory.database)
-    reader.verify()
-    intents, ends, good = Counter[str](), Counter[str](), Counter[str]()
+    for head in heads:
+        reader.verify(head)
+    intents, ends, good, outcomes = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for each in reader.entries():
         record = each.record
         if record.kind == "intent":
@@ -56,11 +85,15 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
             ends[record.call_id] += 1
             good[record.call_id] += record.data["error"] is None
             if record.data["error"] == "interrupted":
-                assert record.data["outcome"] in ("not started", "outcome unknown")
+                outcomes[record.data["outcome"]] += 1
+    assert set(outcomes) <= {"not started", "finished", "outcome unknown"}
     assert intents == ends
     assert set(intents.values()) == {1}
     assert len(returned) > KILLS
     assert all(good[call_id] == 1 for call_id in returned)
+    print(
+        f"{KILLS} kills: {len(intents):,} calls, {len(returned):,} of them returned, {len(outputs):,} keys; {outcomes}"
+    )
 
 
 async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, workspace: Path) -> None:
@@ -91,4 +124,4 @@ async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, w
         for each in JournalReader(directory.log, directory.database).entries()
         if each.record.kind == "call"
     }
-    assert found == {"runs": "outcome unknown", "waits": "not started"}
+    assert found == {"runs": "finished", "waits": "not started"}, "it can have done nothing that lasts"

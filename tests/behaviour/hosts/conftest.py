@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import ordinary
+from tests import ordinary, programs
 from tests.ordinary import AS_USER
 
 import toolcell_sandbox
@@ -38,11 +38,19 @@ def command_on(
 
 
 def told(command: Sequence[str], **options: Any) -> Found:
-    """The output of the program: one JSON object."""
-    done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 60, "cwd": "/", **options})
+    """The output of the program: one JSON object. With options of `subprocess.run`, a new interpreter runs it."""
+    if options or tuple(command[:2]) != PYTHON or command[2].startswith("-"):
+        done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 60, "cwd": "/", **options})
+    else:
+        done = programs.run(command, timeout=60, cwd="/")
     assert done.returncode == 0 and done.stdout, (done.returncode, done.stdout, done.stderr)
     found: Found = json.loads(done.stdout)
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs_are_forked(warm: None) -> None:
+    """Nearly all tests of this folder run one."""
 
 
 @pytest.fixture

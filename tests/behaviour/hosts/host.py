@@ -5,6 +5,7 @@ by dropped capabilities, and by system call filters. A step is a function below,
 """
 
 import errno
+import json
 import os
 import resource
 import sys
@@ -81,6 +82,22 @@ def docker_filter() -> None:
     exist.
     """
     load_filter([*MOUNTING, "unshare"], namespaces=False)
+
+
+def docker_profile(path: str) -> None:
+    """Load a seccomp profile in Docker's format, as runc does: for this machine's calls, by their names."""
+    with open(path) as file:
+        profile = json.load(file)
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO", "other default actions are not read here"
+    code: list[Instruction] = [BpfLoad(NUMBER)]
+    for index, group in enumerate(profile["syscalls"]):
+        known = [NUMBERS[name] for name in group["names"] if name in NUMBERS]
+        result = ALLOW if group["action"] == "SCMP_ACT_ALLOW" else refusal(group["errnoRet"])
+        for at, number in enumerate(known):
+            code += [Jump("==", number, no=f"{index}.{at}"), Return(result), Label(f"{index}.{at}")]
+    code.append(Return(refusal(profile["defaultErrnoRet"])))
+    capabilities.no_new_privileges()
+    seccomp.load(assemble(code))
 
 
 # -- restricted user namespaces ---------------------------------------------------------------------------------------
@@ -238,9 +255,9 @@ def limit(setting: str) -> None:
 STEPS: dict[str, Callable[..., None]] = {
     step.__name__: step
     for step in (
-        container, rootless_container, docker_capabilities, docker_filter, apparmor, ubuntu_switch, debian_switch,
-        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups,
-        no_cgroups, no_setns, read_only_root, file_systems, own_mounts, limit,
+        container, rootless_container, docker_capabilities, docker_filter, docker_profile, apparmor, ubuntu_switch,
+        debian_switch, no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev,
+        own_cgroups, no_cgroups, no_setns, read_only_root, file_systems, own_mounts, limit,
     )
 }  # fmt: skip
 

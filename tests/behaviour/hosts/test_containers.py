@@ -1,15 +1,18 @@
 """Nested and restricted hosts: a supervisor works there, or names the missing mechanism and its cure."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from toolcell_sandbox.kernel.numbers import TABLES
 from toolcell_sandbox.report import NAMES
 
-from .conftest import Found, assert_works
+from .conftest import REPOSITORY, Found, assert_works
 
 Host = Callable[..., Found]
+SECCOMP = REPOSITORY / "examples/docker/seccomp.json"
 NAMESPACES = [name for name in NAMES if name.endswith("_namespace")]
 
 
@@ -150,6 +153,29 @@ def test_in_docker_an_ordinary_user_may_do_without_namespaces_knowingly(host: Ho
     found = host(user=True, then="docker_filter", allow=allow)
     assert_works(found)
     assert found["doctor"]["missing"].keys() == set(allow)
+
+
+REFUSED_TO_CONTAINERS = """
+io_uring_setup io_uring_enter io_uring_register bpf perf_event_open userfaultfd lookup_dcookie
+add_key request_key keyctl open_by_handle_at process_vm_readv process_vm_writev kcmp
+reboot kexec_load kexec_file_load init_module finit_module delete_module create_module get_kernel_syms query_module
+swapon swapoff acct syslog vhangup iopl ioperm settimeofday clock_settime clock_adjtime adjtimex
+quotactl quotactl_fd file_setattr fanotify_init uselib ustat sysfs _sysctl nfsservctl
+"""
+
+
+def test_under_the_shipped_seccomp_profile_a_supervisor_works_with_the_mechanisms_of_a_host(host: Host) -> None:
+    found = host(user=True, then=f"docker_profile={SECCOMP}")
+    assert_works(found)
+    assert (found["identity"], found["doctor"]["missing"]) == ("rootless", {}), found
+
+
+def test_the_shipped_seccomp_profile_allows_each_known_call_except_those_that_reach_the_host() -> None:
+    groups = json.loads(SECCOMP.read_text())["syscalls"]
+    allowed = {name for group in groups if group["action"] == "SCMP_ACT_ALLOW" for name in group["names"]}
+    refused = {name for group in groups if group["action"] == "SCMP_ACT_ERRNO" for name in group["names"]}
+    assert len(groups) > 1 and refused == set(REFUSED_TO_CONTAINERS.split())
+    assert allowed == set().union(*TABLES.values()) - refused
 
 
 @pytest.mark.root

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -23,14 +23,14 @@ SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
     ("identity", "loop"),
     [("root", "asyncio"), ("user", "trio")] if os.geteuid() == 0 else [("user", "asyncio"), ("user", "trio")],
 )
-def test_the_policies_hold_and_work(identity: str, loop: str, open_directory: Path) -> None:
+def test_the_policies_hold_and_work(identity: str, loop: str, open_directory: Path, warm: None) -> None:
     require_program("curl", "curl")
     workspace = Path(tempfile.mkdtemp(prefix="work space ", dir=open_directory))
     command = [sys.executable, "-I", str(HERE / "scenario.py"), str(workspace), loop]
     if identity == "user" and os.geteuid() == 0:
         os.chown(workspace, USER, USER)
         command = [sys.executable, "-I", str(AS_USER), str(USER), *python_paths(), *SOURCES, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd="/")
+    done = programs.run(command, timeout=90, cwd="/")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["identity"] == ("root" if identity == "root" else "rootless")

@@ -34,9 +34,10 @@ LIMITS = Limits(
     output_bytes=MIB,
     result_bytes=MIB,
 )
-POOL_BYTES = 384 * MIB
+POOL_BYTES = 192 * MIB
 BRIEF_BYTES = 64 * MIB
 BRIEF_S = 0.25
+WORK_S = 0.12
 
 
 def in_a_child(work: Callable[[], object]) -> str:
@@ -159,8 +160,8 @@ def child_burns() -> str:
 
 
 def pool_that_shares() -> str:
-    """Read and write one shared mapping of 80 MiB in six children."""
-    shared = mmap.mmap(-1, 80 * MIB)
+    """Read and write one shared mapping of 40 MiB in six children."""
+    shared = mmap.mmap(-1, 40 * MIB)
     for _ in range(6):
         if os.fork() == 0:
             for offset in range(0, len(shared), mmap.PAGESIZE):
@@ -171,18 +172,18 @@ def pool_that_shares() -> str:
 
 
 def work_in_children() -> str:
-    """Use the processor for 0.2 s in a child that is waited for, and for 0.2 s in an orphan."""
+    """Use the processor for `WORK_S` in a child that is waited for, and as long in an orphan."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
-            _burn(0.2)
+            _burn(WORK_S)
         else:
             os._exit(0)
         os._exit(0)  # with it, the pipe's last writer but us is gone
     os.wait()
     os.close(writer)
     os.read(reader, 1)
-    return in_a_child(lambda: _burn(0.2))
+    return in_a_child(lambda: _burn(WORK_S))
 
 
 def _burn(seconds: float) -> None:
@@ -192,8 +193,8 @@ def _burn(seconds: float) -> None:
 
 
 def claim_to_have_used_nothing() -> str:
-    """Use the processor for 0.2 s, and read the process's own account."""
-    _burn(0.2)
+    """Use the processor for `WORK_S`, and read the process's own account."""
+    _burn(WORK_S)
     return "done" if resource.getrusage(resource.RUSAGE_SELF).ru_utime > 0 else "odd"
 
 
@@ -263,7 +264,7 @@ def burn_in_the_second_turn() -> None:
 
 
 KEPT: list[Callable[[], object]] = [burn_in_turns, burn_in_turns_and_die, burn_in_the_second_turn]
-KEPT_S = 0.4
+KEPT_S = 0.2
 OWN = [
     again_after_a_refused_fork,
     again_from_a_pipe,

@@ -30,7 +30,7 @@ from toolcell import (
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
-KILLS = 60
+KILLS = 40
 LONGEST_S = 120.0  # for so many kills: the pool waits longer after each zygote that dies before it has made a cell
 CALL_S = 3.0
 LATE_S = 10.0  # what a busy machine may add to a deadline

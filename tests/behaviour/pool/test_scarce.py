@@ -4,13 +4,13 @@ afterwards.
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -19,6 +19,7 @@ from toolcell_sandbox.profile import python_paths
 HERE = Path(__file__).parent
 SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
 PATHS = [("root", "asyncio"), ("user", "trio")] if os.geteuid() == 0 else [("user", "asyncio"), ("user", "trio")]
+pytestmark = pytest.mark.usefixtures("warm")
 paths = pytest.mark.parametrize(("identity", "loop"), PATHS)
 PASSING = {"overloaded", "sandbox_unavailable"}
 
@@ -30,7 +31,7 @@ def run(identity: str, loop: str, what: str, directory: Path) -> Any:
         os.chown(workspace, USER, USER)
         reached = [*python_paths(), *SOURCES]
         command = [sys.executable, "-I", str(AS_USER), str(USER), *reached, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    done = programs.run(command, timeout=120, cwd="/")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,7 +1,5 @@
 """`edit`: replace an exact piece of a file's text."""
 
-from difflib import get_close_matches
-from itertools import islice
 from typing import Annotated, NamedTuple
 
 from toolcell_tools.annotations import Annotations
@@ -13,11 +11,11 @@ from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
 
 from .diffs import diff_of_replacements, line_number
+from .nearest import nearest
 
 __all__ = ["edit"]
 
-_SEARCHED_LINES = 5_000  # for the closest line; comparing is slow, and this is only a hint
-_COMPARED_CHARS = 400
+_SHOWN_CHARS = 200
 
 
 class _Change(NamedTuple):
@@ -102,13 +100,14 @@ def _places(text: str, old: str) -> list[int]:
 
 def _not_found(text: str, old: str, path: str) -> str:
     message = f"old_text was not found in {path!r}; it must match exactly, whitespace included."
-    wanted = next((line for line in old.splitlines() if line.strip()), "")[:_COMPARED_CHARS]
-    lines = [line[:_COMPARED_CHARS] for line in islice(text.splitlines(), _SEARCHED_LINES)]
-    # Compare stripped lines first: most often only the indentation differs.
-    stripped = [number for number, line in enumerate(lines, 1) if wanted and line.strip() == wanted.strip()]
-    if stripped:
-        return f"{message} Its first line is like line {stripped[0]}: {lines[stripped[0] - 1]!r}. Read the file again."
-    close = get_close_matches(wanted, lines, n=1, cutoff=0.5) if wanted else []
-    if close:
-        return f"{message} The closest is line {lines.index(close[0]) + 1}: {close[0]!r}. Read the file again."
-    return f"{message} Nothing in it is close. Read the file again."
+    near = nearest(text.splitlines(), old.splitlines())
+    if near is None:
+        return f"{message} Nothing in it is close. Read the file again."
+    if not near.differing:
+        return f"{message} Its lines are at line {near.first}, but the line ends differ. Read the file again."
+    number, there, asked = near.differing[0]
+    more = f" {len(near.differing) - 1:,} more lines differ." if len(near.differing) > 1 else ""
+    return (
+        f"{message} The closest text begins at line {near.first}. There, line {number} is {there[:_SHOWN_CHARS]!r}, "
+        f"and old_text has {asked[:_SHOWN_CHARS]!r}.{more} Read the file again."
+    )

@@ -1,6 +1,6 @@
 """`memory_store`: remember something."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.artifact import Artifact
@@ -23,11 +23,12 @@ def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Previe
     needs={Capability.MEMORY_WRITE},
     preview=preview_memory_store,
     annotations=Annotations(title="Remember", sequential=True),
+    metadata={"remembers": True},  # the session's description of this tool says how long
 )
 def memory_store(
     ctx: ToolContext,
     text: Annotated[str, LazyField("What to remember, complete in itself.", min_length=1)],
-    kind: Annotated[str, LazyField("What it is: decision, fact, identity, preference.", min_length=1)] = "fact",
+    kind: Annotated[Literal["decision", "fact", "identity", "preference"], LazyField("What it is.")] = "fact",
     tags: Annotated[list[str] | None, LazyField("Words to find it by.")] = None,
 ) -> Answer:
     """Store a record in the agent's memory, which its other sessions share."""

@@ -1,4 +1,4 @@
-"""`read`: show a window of numbered lines of a text file."""
+"""`read`: show a window of numbered lines of a text file, or an image."""
 
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
@@ -9,6 +9,8 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
+
+from .images import IMAGE_BYTES, image_block, media_type_of
 
 __all__ = ["read"]
 
@@ -26,10 +28,15 @@ def read(
     offset: Annotated[int, LazyField("The first line to show, counted from 1.", ge=1)] = 1,
     limit: Annotated[int, LazyField("How many lines to show at most.", ge=1)] = LINE_LIMIT,
 ) -> Answer:
-    """Read a text file. Shows a window of its lines, each after its number and a tab, and says what is left."""
+    """Read a text file or an image. Of a text, shows a window of lines, each after its number and a tab, and says what
+    is left. Shows PNG, JPEG, GIF and WebP images."""
     _refuse_directory(ctx, path)
     with ctx.workspace.open(path) as file:
-        _refuse_binary(file, path)
+        start = file.read(_SNIFF)
+        media_type = media_type_of(start)
+        if media_type:
+            return _image(path, start + file.read(IMAGE_BYTES), media_type)
+        _refuse_binary(file, start, path)
         shown, total = _window(file, offset, limit)
     if offset > total and not (total == 0 and offset == 1):
         raise ToolFailure(f"{path!r} has {total:,} lines; offset {offset:,} is past its end")
@@ -58,11 +65,19 @@ def _refuse_directory(ctx: ToolContext, path: str) -> None:
         )
 
 
-def _refuse_binary(file: BinaryIO, path: str) -> None:
-    start = file.read(_SNIFF)
+def _image(path: str, raw: bytes, media_type: str) -> Answer:
+    if len(raw) > IMAGE_BYTES:
+        raise ToolFailure(
+            f"{path!r} is an image of more than {IMAGE_BYTES:,} bytes; make a smaller copy, and read that"
+        )
+    output = {"path": path, "media_type": media_type, "bytes": len(raw)}
+    return Answer(output, f"Read {path}: an image of {len(raw):,} bytes", content=[image_block(raw, media_type)])
+
+
+def _refuse_binary(file: BinaryIO, start: bytes, path: str) -> None:
     if b"\0" in start:
         size = file.seek(0, 2)
-        raise ToolFailure(f"{path!r} is a binary file of {size:,} bytes; read shows text only")
+        raise ToolFailure(f"{path!r} is a binary file of {size:,} bytes; read shows text and images only")
     file.seek(0)
 
 

@@ -1,6 +1,7 @@
-"""`web_fetch`: get the text of a page on the public web."""
+"""`web_fetch`: get a page of the public web, as Markdown."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 from toolcell_tools.annotations import Annotations
@@ -12,9 +13,9 @@ from toolcell_tools.handles import FetchedPage
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 
-from .html import page_text
+from .html import page_markdown
 
-__all__ = ["web_fetch"]
+__all__ = ["answer_of", "preview_web_fetch", "web_fetch"]
 
 FETCH_BYTES = 1_000_000
 TEXT_CHARS = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
@@ -26,19 +27,28 @@ def preview_web_fetch(url: str, max_bytes: int) -> Preview:
     return Preview(f"Fetch {shortened(url)}", shortened(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS))
 
 
-@tool(needs={Capability.WEB}, preview=preview_web_fetch, annotations=Annotations(title="Fetch a page", open_world=True))
+@tool(
+    needs={Capability.WEB},
+    preview=preview_web_fetch,
+    annotations=Annotations(title="Fetch a page", open_world=True),
+    metadata={"fetches": True},  # the session's description of this tool says which pages, if they are limited
+)
 def web_fetch(
     ctx: ToolContext,
     url: Annotated[str, LazyField("The page's address, http or https.", min_length=1)],
     max_bytes: Annotated[int, LazyField("How much of the page to load at most.", ge=1)] = FETCH_BYTES,
 ) -> Answer:
-    """Fetch a page from the web with GET and give its text, without markup, scripts and navigation."""
-    page = require(ctx.web, Capability.WEB).fetch(url, max_bytes)
+    """Fetch a page from the web with GET and give it as Markdown with its links, without scripts and navigation."""
+    return answer_of(require(ctx.web, Capability.WEB).fetch(url, max_bytes), page_markdown)
+
+
+def answer_of(page: FetchedPage, read: Callable[[str, str], tuple[str | None, str]]) -> Answer:
+    """The answer of a tool that fetched this page. `read` makes the title and the text of HTML and its URL."""
     kind = page.content_type.partition(";")[0].strip().lower()
     text = _decoded(page, kind)
     title: str | None = None
     if "html" in kind or (not kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
-        title, text = page_text(text)
+        title, text = read(text, page.url)
     output: dict[str, object] = {"url": page.url, "status": page.status, "content_type": kind, "title": title}
     output["text"] = text[:TEXT_CHARS]
     if page.omitted_bytes is None:

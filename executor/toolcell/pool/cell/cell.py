@@ -240,7 +240,7 @@ class Cell(Stateful):
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable if the arguments cannot be sent."""
-        context, call, meter = context_of(run, now), run.call, self._meter
+        context, call, meter = context_of(run, now), run.sent, self._meter
         meter.evidence.new_call()  # first: it may raise OSError, and nothing is sent yet
         if meter.reads_clock:
             meter.read_clock()
@@ -258,8 +258,11 @@ class Cell(Stateful):
     @property
     def ahead_due(self) -> float:
         """When to fork the next call process because the running call may last; math.inf for never."""
-        run, control = self.calls.run, self._control
-        if run is None or self.calls.verdict is not None or control.asked > control.process or not self._standby:
+        control = self._control
+        if control.asked > control.process or not self._standby:
+            return math.inf
+        run = self.calls.run
+        if run is None or self.calls.verdict is not None:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 

@@ -28,6 +28,7 @@ class Channels:
         "_epoll",
         "_handlers",
         "_on_error",
+        "_poll",
         "_reactor",
         "_theirs",
         "_watched",
@@ -63,6 +64,7 @@ class Channels:
         self._on_error = on_error
         self.to_call = Outbox(self.calls, self._want_room_for_calls, pipe=True)
         self.to_init = Outbox(self.control.fileno(), self._want_room_for_control)
+        self._poll: Callable[[int, int], list[tuple[int, int]]] = self._epoll.poll
         reactor.watch(self._epoll.fileno(), self.look)
 
     @property
@@ -81,7 +83,7 @@ class Channels:
     def look(self) -> None:
         """Call the handlers of all ready descriptors. The event loop calls this, and code that cannot wait for it."""
         try:
-            events = self._epoll.poll(0, DESCRIPTORS) if not self._epoll.closed else ()
+            events = self._poll(0, DESCRIPTORS)
             if len(events) == 1:
                 self._handlers[events[0][0]]()
             elif events:
@@ -94,7 +96,7 @@ class Channels:
 
     def ready(self) -> set[int]:
         """The descriptors that are ready now. This is cheaper than a BlockingIOError for each empty pipe."""
-        return {fd for fd, _event in self._epoll.poll(0, DESCRIPTORS)}
+        return {fd for fd, _event in self._poll(0, DESCRIPTORS)}
 
     def listen(
         self,
@@ -176,7 +178,13 @@ class Channels:
         self._reactor.unwatch(self._epoll.fileno())
         self.close_calls()
         self._epoll.close()
+        self._poll = _no_events
         self.control.close()
         self.close_child_ends()
         for fd in (self.frames, self.stdout, self.stderr):
             os.close(fd)
+
+
+def _no_events(_timeout: int, _most: int) -> list[tuple[int, int]]:
+    """Take the place of `epoll.poll` when the channels are closed."""
+    return []

@@ -49,7 +49,7 @@ def _of_session(spec: CellSpec) -> _OfSession:
 def context_of(run: Run, now: float) -> dict[str, Field]:
     """The context of a call: the facts that the cell does not know yet."""
     context: dict[str, Field] = {"remaining_s": run.deadline_at - now}
-    call, session = run.call, run.call.session
+    call, session = run.sent, run.sent.session
     if session is not None:
         if session.config:
             context["config"] = dict(session.config)

@@ -13,7 +13,7 @@ VARIES = dict.fromkeys((ROOTLESS, NO_CGROUP, NO_NAMESPACES), (Ends("limit_exceed
 
 def attack(scene: Scene) -> object:
     held = []
-    until = time.process_time() + 0.5
+    until = time.process_time() + 0.25
     while time.process_time() < until:
         try:
             held.append(bytearray(1 << 20))

@@ -9,7 +9,7 @@ import time
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("limit_exceeded", "cpu")
-LIMITS = {"cpu_s": 0.3}
+LIMITS = {"cpu_s": 0.15}
 
 
 def attack(scene: Scene) -> object:

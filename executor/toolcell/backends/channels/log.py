@@ -14,8 +14,11 @@ _LEVEL = logging.WARNING  # the level that a program without a logging configura
 class LogChannel:
     """Writes each message to the logger `toolcell.channel` at WARNING, which Python shows on stderr by default.
 
-    Raises NotConfigured if no handler takes the message, because then nobody has seen it.
+    Raises NotConfigured if no handler takes the message, because then nobody has seen it. `reaches_people` is False: a
+    model is told that its message was logged, and not that it was sent.
     """
+
+    reaches_people = False
 
     async def send(self, text: str, *, sender: str) -> None:
         if not _is_shown():

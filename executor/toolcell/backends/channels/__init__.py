@@ -1,0 +1,1 @@
+"""The channels that ship: console, callback, webhook, in memory, and the default, which writes to the log."""

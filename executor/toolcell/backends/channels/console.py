@@ -1,0 +1,105 @@
+"""A channel on a terminal: it prints messages, and asks questions and approvals of whoever sits there."""
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TextIO
+
+import anyio
+
+from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.backends.errors import Unreachable
+from toolcell.backends.threads import Threads, Turns
+from toolcell_tools.preview import printable
+
+__all__ = ["ConsoleChannel"]
+
+_LOOK_MS: Final = 100  # between two looks whether the question is withdrawn
+_LINE_BYTES: Final = 64 * 1024
+
+
+class ConsoleChannel:
+    """Writes to `output` (default: standard error) and reads answers from `input` (default: standard input).
+
+    It asks one question at a time. What was typed before a question is thrown away, so it answers none. The end of the
+    input denies an approval. Control characters of messages are shown as escapes.
+    """
+
+    def __init__(self, *, name: str = "console", input: TextIO | None = None, output: TextIO | None = None) -> None:
+        self.name = name
+        self._input, self._output = input, output
+        self._threads = Threads(4)
+        self._turns = Turns(1)
+
+    async def send(self, text: str, *, sender: str) -> None:
+        await self._threads.run(partial(self._print, f"{printable(sender)}: {_shown(text)}"))
+
+    async def ask(self, question: str, *, options: Sequence[str], sender: str) -> str:
+        choice = f" [{'/'.join(map(printable, options))}]" if options else ""
+        prompt = f"{printable(sender)} asks: {_shown(question)}{choice}\n> "
+        while True:
+            answer = await self._answer(prompt)
+            if answer is None:
+                raise Unreachable("Nobody is there to answer. Go on without an answer.")
+            if not options or answer in options:
+                return answer
+            prompt = f"Answer with one of {', '.join(map(printable, options))}.\n> "
+
+    async def upload(self, name: str, data: bytes, *, media_type: str, sender: str) -> None:
+        what = f"{printable(name)} ({printable(media_type)}, {len(data):,} bytes)"
+        await self._threads.run(partial(self._print, f"{printable(sender)} has a file: {what}"))
+
+    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
+        lines = [f"{request.agent_id}/{request.session_id} wants to call {request.tool}: {request.reason}"]
+        lines += [f"  {request.preview.summary}", *request.preview.details.splitlines()]
+        lines += (request.preview.diff or "").splitlines()
+        lines += [f"  {name} = {value!r}" for name, value in request.arguments.items()]
+        shown = "\n".join(printable(line)[:2000] for line in lines)
+        answer = await self._answer(f"{shown}\nApprove? [y/N] ")
+        if answer is not None and answer.lower() in ("y", "yes"):
+            return Approved()
+        return Denied("The person at the console did not approve.")
+
+    async def _answer(self, prompt: str) -> str | None:
+        """The line that answers a prompt, or None at the end of the input."""
+        async with self._turns.limiter():
+            withdrawn = threading.Event()
+            try:
+                return await self._threads.run(partial(self._asked, prompt, withdrawn.is_set), abandon=True)
+            except anyio.get_cancelled_exc_class():
+                withdrawn.set()
+                raise
+
+    def _asked(self, prompt: str, is_withdrawn: Callable[[], bool]) -> str | None:
+        source = sys.stdin if self._input is None else self._input
+        fd = source.fileno()
+        if os.isatty(fd):
+            import termios
+
+            termios.tcflush(fd, termios.TCIFLUSH)
+        self._print(prompt, end="")
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        line = bytearray()
+        while not is_withdrawn():
+            if not poll.poll(_LOOK_MS) or is_withdrawn():
+                continue
+            piece = os.read(fd, 1)  # a line that is typed later is for the next question
+            if not piece:
+                return line.decode("utf-8", "replace").strip() if line else None
+            if piece == b"\n" or len(line) >= _LINE_BYTES:
+                return line.decode("utf-8", "replace").strip()
+            line += piece
+        return None
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        output = sys.stderr if self._output is None else self._output
+        output.write(text + end)
+        output.flush()
+
+
+def _shown(text: str) -> str:
+    return printable(text, keep="\n\t").replace("\n", "\n    ")

@@ -1,0 +1,152 @@
+"""A channel in memory, for tests and for programs that show a conversation themselves."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import anyio
+
+from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.backends.errors import Refused
+from toolcell.errors import UsageError
+from toolcell_tools.handles import ChannelMessage
+
+__all__ = ["ChannelQuestion", "InMemoryChannel", "ShownMessage"]
+
+MOST: Final = 1_000
+
+
+@dataclass(slots=True)
+class ShownMessage:
+    """One message of an `InMemoryChannel`, with what happened to it. `data` is an uploaded file."""
+
+    id: str
+    text: str
+    sender: str
+    at: float
+    place: str = ""
+    data: bytes | None = None
+    media_type: str = ""
+    is_pinned: bool = False
+    reactions: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True, eq=False)
+class ChannelQuestion:
+    """A question that waits for an answer. `request` is the call that waits for approval, if it is about one."""
+
+    id: str
+    text: str
+    options: tuple[str, ...]
+    sender: str
+    request: ApprovalRequest | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: str | Approved | Denied = ""
+
+
+class InMemoryChannel:
+    """Keeps the last 1,000 messages, and questions until they are answered. Every operation is possible.
+
+    The program reads `messages` and `questions`, writes as a person with `say`, and answers with `answer(id, …)`: text,
+    or Approved or Denied for an approval. `on_change` is called after each change. All of it happens on the event loop.
+    With `approves=False`, approvals are shown as messages, and asked elsewhere.
+    """
+
+    def __init__(self, *, name: str = "", approves: bool = True, on_change: Callable[[], object] | None = None) -> None:
+        self.name = name
+        self.messages: deque[ShownMessage] = deque(maxlen=MOST)
+        self._questions: dict[str, ChannelQuestion] = {}
+        self._numbers = count(1)
+        self._on_change = on_change
+        if approves:
+            self.approve = self._approve
+
+    @property
+    def questions(self) -> Mapping[str, ChannelQuestion]:
+        """The questions that wait, by id, the oldest first."""
+        return self._questions
+
+    def say(self, text: str, *, sender: str = "person") -> str:
+        """Write a message as a person, which tools can read."""
+        return self._shown(text, sender).id
+
+    def answer(self, id: str, answer: str | Approved | Denied) -> None:
+        """Answer a question. Raises UsageError if there is none of this id, or if the answer is none to it."""
+        question = self._questions.get(id)
+        if question is None:
+            raise UsageError(f"There is no question {id!r}. It was answered, or its call has ended.")
+        if (question.request is None) != isinstance(answer, str):
+            wanted = "text" if question.request is None else "Approved() or Denied(…)"
+            raise UsageError(f"The answer to {id!r} is not {wanted}: {answer!r}.")
+        if question.options and answer not in question.options:
+            raise UsageError(f"The answer to {id!r} is none of {', '.join(question.options)}: {answer!r}.")
+        question.answer = answer
+        question.answered.set()
+
+    async def send(self, text: str, *, sender: str) -> str:
+        return self._shown(text, sender).id
+
+    async def send_to(self, place: str, text: str, *, sender: str) -> str:
+        return self._shown(text, sender, place=place).id
+
+    async def ask(self, question: str, *, options: Sequence[str], sender: str) -> str:
+        return str((await self._asked(question, tuple(options), sender)).answer)
+
+    async def react(self, message_id: str, emoji: str, *, sender: str) -> None:
+        self._found(message_id).reactions.append(emoji)
+        self._changed()
+
+    async def edit(self, message_id: str, text: str, *, sender: str) -> None:
+        self._found(message_id).text = text
+        self._changed()
+
+    async def pin(self, message_id: str, *, sender: str) -> None:
+        self._found(message_id).is_pinned = True
+        self._changed()
+
+    async def upload(self, name: str, data: bytes, *, media_type: str, sender: str) -> str:
+        return self._shown(name, sender, data=data, media_type=media_type).id
+
+    async def read(self, *, limit: int) -> list[ChannelMessage]:
+        here = [message for message in self.messages if not message.place][-limit:]
+        return [ChannelMessage(message.id, message.text, message.sender, message.at) for message in here]
+
+    async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
+        sender = f"{request.agent_id}/{request.session_id}"
+        answer = (await self._asked(request.preview.summary, (), sender, request)).answer
+        return answer if isinstance(answer, (Approved, Denied)) else Denied()
+
+    async def _asked(
+        self, text: str, options: tuple[str, ...], sender: str, request: ApprovalRequest | None = None
+    ) -> ChannelQuestion:
+        question = ChannelQuestion(f"q{next(self._numbers)}", text, options, sender, request)
+        self._questions[question.id] = question
+        self._changed()
+        try:
+            await question.answered.wait()
+        finally:
+            del self._questions[question.id]
+            self._changed()
+        return question
+
+    def _shown(
+        self, text: str, sender: str, *, place: str = "", data: bytes | None = None, media_type: str = ""
+    ) -> ShownMessage:
+        id = f"m{next(self._numbers)}"
+        message = ShownMessage(id, text, sender, time.time(), place=place, data=data, media_type=media_type)
+        self.messages.append(message)
+        self._changed()
+        return message
+
+    def _found(self, message_id: str) -> ShownMessage:
+        for message in self.messages:
+            if message.id == message_id:
+                return message
+        raise Refused(f"There is no message {message_id[:80]!r}. Use an id that send or read has given.")
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()

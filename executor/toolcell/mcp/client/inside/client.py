@@ -1,0 +1,213 @@
+"""The protocol's client: it agrees on a version, lists tools, calls them, and answers what the server asks."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, cast
+
+from toolcell_tools.context import ToolContext
+from toolcell_tools.failures import RequestDenied, ToolFailure
+
+from .bounds import MAX_LISTING_BYTES, MAX_MESSAGES, MAX_NOISE, MAX_PAGES, MAX_REPORTS, MAX_TOOLS
+from .fingerprints import PARTS, fingerprint_of
+from .messages import METHOD_NOT_FOUND, Message, Misbehaved, encoded, result_in
+
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The versions of the protocol that this client speaks, the newest first."""
+LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}  # every other is an error
+DEADLINE_SHARE = 0.2  # a call whose time is nearly over is ended by its deadline, not by a cancellation
+_KEPT = ("title", *PARTS)
+
+
+class Transport(Protocol):
+    """The way to a server and back."""
+
+    def drain(self) -> Iterator[Message | None]:
+        """What has arrived since the last request."""
+        ...
+
+    def post(self, message: Message) -> None:
+        """Send a message that has no answer."""
+        ...
+
+    def exchange(self, message: Message, tick: Callable[[], None]) -> Iterator[Message | None]:
+        """Send a message, and yield what arrives from then on; None for what is no message."""
+        ...
+
+    def agreed(self, version: str) -> None:
+        """Both sides speak this version from now on."""
+        ...
+
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Client:
+    """One connection to a server. `listing()` is the server's description of its tools, by name."""
+
+    def __init__(self, transport: Transport, root: str | None, version: str) -> None:
+        """`root` is the URI of the workspace, if the server may see it. `version` is toolcell's."""
+        self.transport = transport
+        self._root = root
+        self._version = version
+        self._tools: list[Message] | None = None  # None: not listed, or changed since
+        self._offers_tools = False
+
+    def initialize(self, ctx: ToolContext) -> None:
+        """Agree on a version. Raises ToolFailure if there is none that both speak."""
+        result = self._request(
+            ctx,
+            "initialize",
+            {
+                "protocolVersion": VERSIONS[0],
+                "capabilities": {} if self._root is None else {"roots": {}},
+                "clientInfo": {"name": "toolcell", "version": self._version},
+            },
+        )
+        version, capabilities = result.get("protocolVersion"), result.get("capabilities")
+        if version not in VERSIONS:
+            raise Misbehaved(f"The server speaks MCP {str(version)[:40]!r}, and this client {', '.join(VERSIONS)}.")
+        self._offers_tools = isinstance(capabilities, dict) and "tools" in capabilities
+        self.transport.agreed(cast("str", version))
+        self.transport.post({"method": "notifications/initialized"})
+
+    def listing(self, ctx: ToolContext) -> list[Message]:
+        """Ask for the tools, page by page. Each has its name, and what else `PARTS` names."""
+        tools: list[Message] = []
+        size, cursor = 0, None
+        for _ in range(MAX_PAGES if self._offers_tools else 0):
+            page = self._request(ctx, "tools/list", {} if cursor is None else {"cursor": cursor})
+            for tool in _described(page):
+                size += len(encoded(tool))
+                tools.append(tool)
+            if len(tools) > MAX_TOOLS or size > MAX_LISTING_BYTES:
+                raise Misbehaved(
+                    f"The server offers more than {MAX_TOOLS} tools, or describes them in more than "
+                    f"{MAX_LISTING_BYTES:,} bytes. It was ended."
+                )
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                break
+            if not isinstance(cursor, str):
+                raise Misbehaved("The server's list of tools has a cursor that is no text. It was ended.")
+        else:
+            if self._offers_tools:
+                raise Misbehaved(f"The server's list of tools has more than {MAX_PAGES} pages. It was ended.")
+        self._tools = tools
+        return tools
+
+    def call(self, ctx: ToolContext, tool: str, arguments: Message, fingerprint: str) -> Message:
+        """Call a tool, if its description still has this fingerprint. Raises RequestDenied if not."""
+        self._settle(_Exchange(ctx, self.transport, 0))  # a change may have been announced
+        listed = self.listing(ctx) if self._tools is None else self._tools
+        present = [fingerprint_of(each) for each in listed if each["name"] == tool]
+        if not present:
+            raise ToolFailure(f"The server no longer offers {tool!r}.")
+        if present != [fingerprint]:
+            raise RequestDenied(
+                f"The server has changed the tool {tool!r} since it was first seen: its description or its schema. "
+                "Whoever runs the agent can accept the change."
+            )
+        return self._request(ctx, "tools/call", {"name": tool, "arguments": arguments})
+
+    # -- one request --------------------------------------------------------------------------------------------------
+
+    def _request(self, ctx: ToolContext, method: str, params: Message) -> Message:
+        id = secrets.randbelow(2**52) + 1  # so that no answer can be sent before the question
+        exchange = _Exchange(ctx, self.transport, id)
+        self._settle(exchange)
+        if method == "tools/call":
+            params = {**params, "_meta": {"progressToken": id}}
+        for message in self.transport.exchange({"id": id, "method": method, "params": params}, exchange.tick):
+            exchange.count(message)
+            if message is not None and "method" not in message and message["id"] == id:
+                return result_in(message, method)
+            self._take(message, exchange)
+        raise Misbehaved(f"The server did not answer {method}.")
+
+    def _settle(self, exchange: "_Exchange") -> None:
+        """Handle what has arrived since the last request."""
+        for message in self.transport.drain():
+            exchange.count(message)
+            self._take(message)
+
+    def _take(self, message: Message | None, exchange: "_Exchange | None" = None) -> None:
+        """Handle a message that is not the answer: a question of the server, or a notification."""
+        if message is None or "method" not in message:
+            return  # noise, or an answer to another request: a late one, a second one, a forged one
+        method, params = message["method"], cast("Message", message.get("params", {}))
+        if "id" in message:
+            self.transport.post({"id": message["id"], **self._reply(method)})
+        elif method == "notifications/tools/list_changed":
+            self._tools = None
+        elif exchange is not None:
+            exchange.report(method, params)
+
+    def _reply(self, method: str) -> Message:
+        if method == "ping":
+            return {"result": {}}
+        if method == "roots/list" and self._root is not None:
+            return {"result": {"roots": [{"uri": self._root, "name": "workspace"}]}}
+        return {"error": {"code": METHOD_NOT_FOUND, "message": f"this client has no method {method[:100]}"}}
+
+
+class _Exchange:
+    """A request that waits for its answer: the bounds on what arrives, its reports, and its cancellation."""
+
+    def __init__(self, ctx: ToolContext, transport: Transport, id: int) -> None:
+        self._ctx = ctx
+        self._transport = transport
+        self._id = id
+        self._messages = self._noise = self._reports = 0
+        self._begun_s = max(0.0, ctx.remaining())
+        self._is_cancelled = False
+
+    def count(self, message: Message | None) -> None:
+        self._messages += 1
+        is_noise = message is None or ("method" not in message and message["id"] != self._id)
+        self._noise += is_noise
+        if self._messages > MAX_MESSAGES or self._noise > MAX_NOISE:
+            what = f"{MAX_NOISE} lines that are no answer" if is_noise else f"{MAX_MESSAGES:,} messages"
+            raise Misbehaved(f"The server sent more than {what} during one request. It was ended.")
+
+    def tick(self) -> None:
+        """Tell the server, once, if the call is cancelled or its time nearly over."""
+        if self._is_cancelled or not self._ctx.cancelled:
+            return
+        self._is_cancelled = True
+        self._transport.post({"method": "notifications/cancelled", "params": {"requestId": self._id}})
+        self._transport.flush()
+        if self._ctx.remaining() > self._begun_s * DEADLINE_SHARE:
+            raise ToolFailure("The call was cancelled before the server answered.")
+
+    def report(self, method: str, params: Message) -> None:
+        """Pass on a report of progress, or a line of the server's log."""
+        self._reports += 1
+        if self._reports > MAX_REPORTS:
+            return
+        if method == "notifications/progress" and params.get("progressToken") == self._id:
+            done, total = _number(params.get("progress")), _number(params.get("total"))
+            fraction = None if done is None or not total else min(1.0, max(0.0, done / total))
+            said = str(params.get("message") or "")[:1_000]
+            self._ctx.progress(said or ("" if done is None else f"{done:g}"), fraction)
+        elif method == "notifications/message":
+            level = LEVELS.get(str(params.get("level")), "error")
+            self._ctx.log(str(params.get("data"))[:2_000], level=level)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 2**63 else None
+
+
+def _described(page: Message) -> Iterator[Message]:
+    """The tools on one page of the list, without the parts that nobody reads. Raises Misbehaved."""
+    tools: object = page.get("tools")
+    if not isinstance(tools, list):
+        raise Misbehaved("The server's list of tools is no list. It was ended.")
+    for tool in cast("list[object]", tools):
+        if not isinstance(tool, dict) or not isinstance(cast("Message", tool).get("name"), str):
+            raise Misbehaved("The server's list of tools has an entry without a name. It was ended.")
+        described = cast("dict[str, Any]", tool)
+        yield {part: described[part] for part in _KEPT if described.get(part) is not None}

@@ -1,0 +1,139 @@
+"""The register of a server's tools: their names here, and whether they are still as they were first seen."""
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
+
+import pydantic
+
+from toolcell.errors import UsageError
+from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.rules import check_name, suggested_name
+from toolcell_tools.toolsets import ToolsetError
+
+from .inside.bounds import MAX_TOOLS
+from .server_tool import Described, ServerTool
+
+MOST_NAMES = 2_000
+"""Names that one server may use in the life of its toolset."""
+TAKE_S = 5.0
+"""Seconds in which the new tools of one list are checked. The others are checked at the next list."""
+_ENTRY: pydantic.TypeAdapter[Described] = pydantic.TypeAdapter(Described)
+
+
+class Register:
+    """Keeps the tools of one server. `make(name, described)` makes one. `pins` are fingerprints by the server's names;
+    a tool without one is pinned when it is first seen."""
+
+    def __init__(
+        self, server: str, make: Callable[[str, Described], ServerTool], pins: Mapping[str, str], prefix: str
+    ) -> None:
+        self.pins = dict(pins)
+        self.changed: dict[str, str] = {}
+        """The present fingerprints of the tools that are no longer as they were first seen."""
+        self._server = server
+        self._make = make
+        self._prefix = prefix
+        self._names: dict[str, str] = {}
+        self._made: dict[str, ServerTool] = {}
+        self._refused: dict[str, tuple[str, str]] = {}  # the fingerprint that was refused, and the reason
+        self._lock = threading.Lock()
+
+    def take(self, said: object) -> tuple[Sequence[ServerTool], Sequence[str]]:
+        """The tools in a server's list, and what is wrong with the others. Raises ToolsetError for a list that is none,
+        or too long."""
+        if not isinstance(said, list):
+            raise ToolsetError("its list of tools is malformed.", self._server)
+        entries = cast("list[object]", said)
+        if len(entries) > MAX_TOOLS:
+            raise ToolsetError(f"it has {len(entries):,} tools; at most {MAX_TOOLS} are taken.", self._server)
+        wrong: list[str] = []
+        known = [each for entry in entries if (each := _described(entry, wrong)) is not None]
+        with self._lock:
+            return self._taken(known, wrong), wrong
+
+    def _taken(self, known: Sequence[Described], wrong: list[str]) -> Sequence[ServerTool]:
+        times = Counter(each.name for each in known)
+        wrong += [f"two of its tools are named {name[:64]!r}; neither is offered" for name in times if times[name] > 1]
+        once = [each for each in known if times[each.name] == 1]
+        self._name(each.name for each in once)
+        until = time.monotonic() + TAKE_S
+        return [tool for each in once if (tool := self._tool(each, wrong, until)) is not None]
+
+    def accept(self, names: Iterable[str]) -> None:
+        """Pin these tools, by the server's names, as they are now. Raises UsageError for a tool that has not
+        changed."""
+        with self._lock:
+            for name in names:
+                if name not in self.changed:
+                    raise UsageError(f"The tool {name!r} of the MCP server {self._server!r} has not changed.")
+                self.pins[name] = self.changed.pop(name)
+
+    def _tool(self, described: Described, wrong: list[str], until: float) -> ServerTool | None:
+        """The tool of a description. One that has changed stays as it was, and its cell refuses to call it."""
+        name, present = described.name, described.fingerprint
+        if name not in self._names:
+            wrong.append(f"it has used more than {MOST_NAMES:,} names of tools; {name[:64]!r} is not offered")
+            return None
+        pinned = self.pins.setdefault(name, present)
+        made = self._made.get(name)
+        if pinned != present:
+            self.changed[name] = present
+            wrong.append(f"the tool {name[:64]!r} is no longer as it was first seen; its calls are refused")
+            return made
+        self.changed.pop(name, None)
+        if made is not None and made.seen == present:
+            return made
+        refused = self._refused.get(name)
+        if refused is None or refused[0] != present:
+            if time.monotonic() > until:
+                wrong.append(f"the schemas of its tools take more than {TAKE_S:g} s to check; some come later")
+                return None
+            try:
+                made = self._made[name] = self._make(self._names[name], described)
+                return made
+            except (ToolDefinitionError, pydantic.ValidationError) as error:
+                refused = self._refused[name] = present, str(error)[:1_000]
+        wrong.append(f"the tool {name[:64]!r} cannot be offered: {refused[1]}")
+        return None
+
+    def _name(self, originals: Iterable[str]) -> None:
+        """Give each new tool a legal name: its own if that is legal, else the nearest. A name is never taken over."""
+        new = [name for name in originals if name not in self._names]
+        taken = set(self._names.values())
+        for original in sorted(new, key=lambda name: (not _is_legal(f"{self._prefix}{name}"), name)):
+            if len(self._names) >= MOST_NAMES:
+                return
+            wanted = f"{self._prefix}{original}"
+            name = wanted if _is_legal(wanted) else suggested_name(wanted)
+            if name in taken or not _is_legal(name):
+                name = f"{suggested_name(f'tool_{name}')[:56]}_{_mark(original)}"
+            taken.add(name)
+            self._names[original] = name
+
+
+def _described(entry: object, wrong: list[str]) -> Described | None:
+    try:
+        return _ENTRY.validate_python(entry)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        name = str(cast("dict[str, object]", entry).get("name"))[:64] if isinstance(entry, dict) else "?"
+        wrong.append(f"the description of its tool {name!r} is malformed at {where}: {problem['msg']}")
+        return None
+
+
+def _is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except ToolDefinitionError:
+        return False
+    return True
+
+
+def _mark(original: str) -> str:
+    """Six characters that stand for the server's name of a tool."""
+    return hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:6]

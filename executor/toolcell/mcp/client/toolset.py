@@ -1,0 +1,259 @@
+"""`mcp_toolset`: the tools of an MCP server that runs in a cell, or behind a URL.
+
+The server is a process in a cell of its session; the protocol's client is beside it, in the same cell. What comes out
+of the cell is data, which is checked like any schema and any result from outside.
+"""
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, cast
+
+from toolcell.backends.errors import Refused
+from toolcell.backends.guard import parse_url
+from toolcell.backends.http import BrokeredHttp
+from toolcell.backends.http.checks import checked_headers
+from toolcell.backends.protocols import HttpClient
+from toolcell.backends.threads import in_thread
+from toolcell.credentials import Credential
+from toolcell.errors import UsageError
+from toolcell.misuse import capability, items
+from toolcell.profile import Profile
+from toolcell.sessions.foreign import BUSY, ForeignTool
+from toolcell_tools.capability import Capability, PermissionTier
+from toolcell_tools.preview import printable
+from toolcell_tools.rules import suggested_name
+from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
+
+from .code_paths import code_paths, program_of
+from .register import Register
+from .server_tool import Described, ServerLister, ServerTool, Terms
+from .source import USABLE, ServerSource
+
+RETRY_S = 30.0
+"""Seconds after which a server that has failed is started again for a list of its tools."""
+STARTUP_S = 30.0
+MOST_WAITING = 1_000  # sessions whose server has failed; the oldest is forgotten first
+
+
+class _ServerRuntime(Protocol):
+    """The part of the supervisor's runtime that a server's toolset uses."""
+
+    @property
+    def require_apart(self) -> Callable[[Profile], None]: ...
+    @property
+    def ask_source(self) -> Callable[[SessionInfo, ForeignTool, float], Awaitable[object | None]]: ...
+    @property
+    def report_source(self) -> Callable[[SessionInfo, str, str], None]: ...
+
+
+class McpToolset(Toolset):
+    """The tools of an MCP server. Made by `mcp_toolset`.
+
+    Each session has a server of its own, which starts when the session's tools are first asked for. A server that
+    fails offers no tools; the journal has an incident, and other toolsets are not affected.
+    """
+
+    def __init__(
+        self,
+        source: ServerSource,
+        terms: Callable[[str], Terms],
+        *,
+        prefix: str,
+        pins: Mapping[str, str],
+        required: bool,
+        startup_s: float,
+    ) -> None:
+        self.source = source
+        self._register = Register(source.name, partial(_made, source, terms), pins, prefix)
+        self._lister = ServerLister(source, f"mcp_{suggested_name(source.name)}"[:63])
+        self._required = required
+        self._startup_s = startup_s
+        self._runtime: _ServerRuntime | None = None
+        self._last: Sequence[AnyTool] = ()
+        self._told: set[str] = set()
+        self._retry_at: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        how = self.source.url.partition("?")[0] or self.source.command[0]
+        return f"<McpToolset {self.source.name}: {how}>"
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """The fingerprint of each tool as it was first seen or last accepted, by the server's name for it. Keep them,
+        and pass them as `pins`, so that a change is noticed in the next program too."""
+        return dict(self._register.pins)
+
+    @property
+    def changed(self) -> Sequence[str]:
+        """The tools, by the server's names, that have changed since they were first seen. Their calls are refused."""
+        return sorted(self._register.changed)
+
+    def accept(self, *names: str) -> None:
+        """Accept the present form of these tools, by the server's names; without names, of all that have changed.
+        Raises UsageError for a tool that has not changed."""
+        self._register.accept(names or self.changed)
+
+    def attach(self, runtime: object) -> None:
+        self._runtime = cast("_ServerRuntime | None", getattr(runtime, "_runtime", None))
+        if self._runtime is not None:
+            self._runtime.require_apart(self.source.profile)
+
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        if not self.source.needs <= session.grants:
+            return ()
+        if self._retry_at.get(session.session_id, 0.0) > time.monotonic():
+            return self._last
+        if self._runtime is None:
+            raise ToolsetError(
+                "a server's tools are known only inside a supervisor: Supervisor(toolsets=[…]).", self.name
+            )
+        try:
+            said = await self._runtime.ask_source(session, self._lister, self._startup_s)
+            if said is None:
+                return ()
+            if said is BUSY:
+                return self._last
+            tools, wrong = await in_thread(partial(self._register.take, said))
+        except ToolsetError as error:
+            if self._required:
+                raise ToolsetError(f"the MCP server failed: {error}", self.name) from error
+            self._wait(session)
+            self._tell(session, f"it failed and is not used for {RETRY_S:g} s: {error}")
+            return self._last
+        for what in wrong:
+            self._tell(session, what)
+        if list(tools) != list(self._last):
+            self._last = tools
+        return self._last
+
+    def _wait(self, session: SessionInfo) -> None:
+        self._retry_at.pop(session.session_id, None)
+        self._retry_at[session.session_id] = time.monotonic() + RETRY_S
+        while len(self._retry_at) > MOST_WAITING:
+            del self._retry_at[next(iter(self._retry_at))]
+
+    def _tell(self, session: SessionInfo, what: str) -> None:
+        """Report an incident, each once."""
+        if what not in self._told and self._runtime is not None:
+            if len(self._told) >= MOST_WAITING:
+                self._told.clear()
+            self._told.add(what)
+            self._runtime.report_source(session, self.source.words, printable(f"{self.source.words}: {what}"))
+
+
+def _made(source: ServerSource, terms: Callable[[str], Terms], name: str, described: Described) -> ServerTool:
+    return ServerTool(source, name, described, terms(described.name))
+
+
+def mcp_toolset(
+    *,
+    name: str,
+    command: Sequence[str] | None = None,
+    url: str | None = None,
+    profile: Profile | None = None,
+    needs: Iterable[Capability | str] = (),
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    credentials: Credential | Sequence[Credential] = (),
+    http: HttpClient | None = None,
+    tier: PermissionTier | str = PermissionTier.SYSTEM,
+    tiers: Mapping[str, PermissionTier | str] | None = None,
+    requires_approval: bool = False,
+    prefix: str = "",
+    timeout: float | None = None,
+    pins: Mapping[str, str] | None = None,
+    required: bool = False,
+    startup_s: float = STARTUP_S,
+) -> McpToolset:
+    """The tools of the MCP server `name`: a program, `command`, that runs in a cell, or a server at `url`.
+
+    `profile` is the widest that its cells get; the session's grants and limits narrow it. By default a command sees the
+    workspace, may write there, and has no network. `needs` are the capabilities without which the server is not
+    started, besides "exec" for a command and "http" for a URL. `env` is added to the profile's. `headers` go with each
+    request to the URL, and `credentials` too, which only the supervisor sees; `http` is the client that makes the
+    requests, by default the session's.
+
+    The tools are of `tier`, or of `tiers[name]` by the server's name for a tool; the server's own annotations count for
+    nothing. `prefix` is put before each name. `timeout` is the time of one call in seconds. `pins` are the fingerprints
+    of an earlier `McpToolset.fingerprints`. With `required`, a server that fails is a ToolsetError. `startup_s` is the
+    time, in seconds, to start and list the tools. Raises UsageError.
+    """
+    if (command is None) == (url is None):
+        raise UsageError("An MCP server is a command or a url. Pass one of them: mcp_toolset(name='…', command=['…']).")
+    asked = frozenset(map(capability, items("needs", needs, "{'net'}")))
+    by_name = {tool: PermissionTier(each) for tool, each in (tiers or {}).items()}
+    usual = Terms(PermissionTier(tier), timeout, requires_approval)
+    terms = {tool: Terms(each, timeout, requires_approval) for tool, each in by_name.items()}
+    if command is not None:
+        source = _of_command(name, command, profile, asked, env)
+    else:
+        source = _of_url(name, cast("str", url), profile, asked, headers, credentials, http)
+    return McpToolset(
+        source,
+        lambda tool: terms.get(tool, usual),
+        prefix=prefix,
+        pins=pins or {},
+        required=required,
+        startup_s=startup_s,
+    )
+
+
+def _of_command(
+    name: str,
+    command: Sequence[str],
+    profile: Profile | None,
+    needs: frozenset[Capability],
+    env: Mapping[str, str] | None,
+) -> ServerSource:
+    if isinstance(command, str) or not command:
+        raise UsageError(f"The command of an MCP server is a list of words: {command!r}. Write ['program', 'word'].")
+    words = (program_of(command[0]), *command[1:])
+    own = Profile(grants=frozenset({"read", "write", "exec"})) if profile is None else profile
+    own = own.replace(
+        readable=(*map(os.path.realpath, own.readable), *code_paths(words)),
+        writable=tuple(map(os.path.realpath, own.writable)),
+        follow_links=False,  # a cell may put a link there later
+        env={**own.env, **(env or {})},
+        http=(),
+    )
+    rights = frozenset(each for each in USABLE if each.value in own.grants)
+    needed = needs | {Capability.EXEC}
+    if not needed <= rights:
+        lacks = ", ".join(sorted(needed - rights))
+        raise UsageError(f"The MCP server {name!r} needs {lacks}, which its profile does not grant. Add to its grants.")
+    return ServerSource(name=name, profile=own, needs=needed, uses=rights - needed, command=words)
+
+
+def _of_url(
+    name: str,
+    url: str,
+    profile: Profile | None,
+    needs: frozenset[Capability],
+    headers: Mapping[str, str] | None,
+    credentials: Credential | Sequence[Credential],
+    http: HttpClient | None,
+) -> ServerSource:
+    sent = dict(headers or {})
+    try:
+        target = parse_url(url, any_port=True)
+        place = f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"
+        checked_headers(sent)
+        private = " private" if target.literal is None else ""
+        rules = (f"POST {place}{private}",) if profile is None or not profile.http else profile.http
+        listed = (credentials,) if isinstance(credentials, Credential) else tuple(credentials)
+        if listed:
+            http = BrokeredHttp(credentials={f"{target.scheme}://{target.authority}": listed})
+        own = (profile or Profile()).replace(grants=frozenset({"http"}), http=rules)
+    except (Refused, ValueError) as error:
+        raise UsageError(f"The MCP server {name!r} cannot be asked: {error}") from None
+    if needs - {Capability.HTTP}:
+        raise UsageError(f"The MCP server {name!r} is behind a URL, and needs http only. Leave out needs.")
+    rights = frozenset({Capability.HTTP})
+    return ServerSource(name=name, profile=own, needs=rights, uses=frozenset(), url=url, headers=sent, http=http)

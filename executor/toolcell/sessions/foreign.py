@@ -1,0 +1,61 @@
+"""Foreign tools: their code runs in cells only, and the supervisor knows them by a description that is data."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from toolcell.backends.protocols import HttpClient
+from toolcell.call import ToolCall
+from toolcell.profile import Profile
+from toolcell_tools.definition import Tool
+from toolcell_tools.dynamic import DynamicTool
+
+
+class ForeignSource(ABC):
+    """The place that foreign tools come from. Equal sources share cells."""
+
+    @property
+    def process(self) -> str:
+        """The name of the kept process that all tools of the source share in a session. "": each tool has its own."""
+        return ""
+
+    @property
+    def client(self) -> HttpClient | None:
+        """The client that makes the HTTP requests of its cells. None: the session's."""
+        return None
+
+    @abstractmethod
+    def profile_in(self, session: Profile) -> Profile:
+        """The profile of the source's cells in a session with this profile, before it is narrowed to the grants."""
+
+
+class ForeignTool(DynamicTool):
+    """A tool whose function exists only in cells."""
+
+    @property
+    def source(self) -> ForeignSource:
+        """The tool's source."""
+        raise NotImplementedError
+
+    @property
+    def shipment(self) -> Mapping[str, object]:
+        """How a cell loads the tool. Another shipment is another cell."""
+        raise NotImplementedError
+
+    def sent(self, call: ToolCall) -> ToolCall:
+        """The call as the cell gets it."""
+        return call
+
+
+BUSY: Final = object()
+"""Instead of a source's list of tools: its process runs a call, and is not asked."""
+
+
+def elsewhere(arguments: dict[str, Any]) -> NoReturn:
+    """The function of a foreign tool in the supervisor's process, where it has none."""
+    raise NotImplementedError("this tool runs in cells only; call it through a session")
+
+
+def source_of(tool: Tool[..., Any]) -> ForeignSource | None:
+    """The source of a foreign tool; None for any other tool."""
+    return tool.source if isinstance(tool, ForeignTool) else None

@@ -1,0 +1,95 @@
+"""The channel on a terminal: what it shows, and what answers a question."""
+
+import os
+import pty
+from io import StringIO
+from typing import Any
+
+import anyio
+import pytest
+from tests.backends.channels.conversation import request, while_asking
+from tests.helpers import until
+
+from toolcell import Approved, ConsoleChannel, Denied
+from toolcell.backends import Unreachable
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+
+
+class Terminal:
+    """A pseudo-terminal at whose other end the test types."""
+
+    def __init__(self) -> None:
+        self.typist, inner = pty.openpty()
+        self.input = os.fdopen(inner)
+        self.output = StringIO()
+        self.channel = ConsoleChannel(input=self.input, output=self.output)
+
+    async def type(self, text: str, *, after: str) -> None:
+        await until(lambda: self.output.getvalue().endswith(after))
+        os.write(self.typist, text.encode())
+
+    def close(self) -> None:
+        self.input.close()
+        os.close(self.typist)
+
+
+@pytest.fixture
+def terminal() -> Any:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
+
+
+async def test_the_console_prints_messages_without_control_characters(terminal: Terminal) -> None:
+    await terminal.channel.send("one\n\x1b[2Jtwo", sender="agent/s1")
+    await terminal.channel.upload("a.png", b"xyz", media_type="image/png", sender="agent/s1")
+    assert terminal.output.getvalue() == (
+        "agent/s1: one\n    \\x1b[2Jtwo\nagent/s1 has a file: a.png (image/png, 3 bytes)\n"
+    )
+
+
+async def test_the_console_asks_until_an_option_is_chosen(terminal: Terminal) -> None:
+    async def act() -> None:
+        await terminal.type("maybe\n", after="> ")
+        await terminal.type("no\n", after="Answer with one of yes, no.\n> ")
+
+    channel = terminal.channel
+    assert await while_asking(lambda: channel.ask("Go on?", options=("yes", "no"), sender="a"), act) == "no"
+
+
+@pytest.mark.parametrize(("typed", "approves"), [("y\n", True), ("YES\n", True), ("\n", False), ("nay\n", False)])
+async def test_the_console_approves_only_a_yes(terminal: Terminal, typed: str, approves: bool) -> None:
+    async def act() -> None:
+        await terminal.type(typed, after="[y/N] ")
+
+    answer = await while_asking(lambda: terminal.channel.approve(request()), act)
+    assert isinstance(answer, Approved if approves else Denied)
+    shown = terminal.output.getvalue()
+    for part in ("agent/s1 wants to call pay", "Pay 5", "+b", "amount = 5", "it is elevated"):
+        assert part in shown
+    assert "\x1b" not in shown
+
+
+async def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal) -> None:
+    os.write(terminal.typist, b"y\ny\n")
+    await anyio.sleep(0.05)
+    with anyio.move_on_after(0.4):
+        await terminal.channel.approve(request())
+        pytest.fail("the question was answered by an older line")
+
+    async def act() -> None:
+        await until(lambda: terminal.output.getvalue().count("[y/N] ") == 2)
+        os.write(terminal.typist, b"n\n")
+
+    assert isinstance(await while_asking(lambda: terminal.channel.approve(request()), act), Denied)
+
+
+async def test_the_end_of_the_input_approves_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading) as input:
+        channel = ConsoleChannel(input=input, output=StringIO())
+        assert isinstance(await channel.approve(request()), Denied)
+        with pytest.raises(Unreachable, match="Nobody is there"):
+            await channel.ask("?", options=(), sender="a")

@@ -1,0 +1,322 @@
+"""What the journal says of each call to an operator: who asked, who allowed it, what it touched, and no secrets."""
+
+import re
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolcell import (
+    ApprovalRequest,
+    Approved,
+    Capability,
+    PermissionTier,
+    PolicyRule,
+    Profile,
+    Record,
+    Supervisor,
+    TierPolicy,
+    ToolCall,
+    ToolContext,
+    UsageError,
+    module_toolset,
+    tool,
+)
+from toolcell.journal.reading import JournalReader
+from toolcell.journal.story import line_of, story_of
+from toolcell.state import StateDirectory
+from toolcell.testing.backends import ListMemory
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+Supervise = Callable[..., Supervisor]
+
+
+@tool(needs={Capability.WRITE, Capability.MEMORY_WRITE})
+def save(ctx: ToolContext, path: str, text: str, password: str = "") -> str:
+    """Save a text to a file and to the memory."""
+    ctx.require.writer.write_text(path, text)
+    ctx.require.memory_writer.store(text)
+    print(password)
+    if text == "fail":
+        raise ValueError(f"{password} is wrong")
+    return f"saved with {password}"
+
+
+@tool(tier=PermissionTier.ELEVATED)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@tool
+def chatter(ctx: ToolContext, count: int) -> int:
+    """Log so many lines."""
+    for number in range(count):
+        ctx.log("info", f"line {number} " + "x" * 500)
+    return count
+
+
+def records(state: Path) -> list[Record]:
+    directory = StateDirectory(state)
+    return [each.record for each in JournalReader(directory.log, directory.database).entries()]
+
+
+def story(state: Path, call: str) -> str:
+    return "\n".join(story_of(record for record in records(state) if record.call_id == call))
+
+
+class FailingMemory(ListMemory):
+    async def store(self, record: Any, *, namespace: str) -> str:
+        raise RuntimeError("password=hunter2 is not accepted")
+
+
+class Desk:
+    async def approve(self, request: ApprovalRequest) -> Approved:
+        return Approved()
+
+
+async def test_the_story_of_a_call_has_who_allowed_it_where_it_ran_and_what_it_made(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    policy = TierPolicy(rules=[PolicyRule("allow", tool="save", arguments={"path": "*.txt"}, name="texts")])
+    async with supervise([save, pay], state=tmp_path / "state", policy=policy, approver=Desk()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s", agent_id="ann")
+        await session.call("save", {"path": "a.txt", "text": "hello"}, call_id="saved")
+        await session.call("pay", {"amount": 5}, call_id="paid")
+    told = story(tmp_path / "state", "saved")
+    for part in (
+        "The agent ann asked for save 1.0.0 (tier workspace) in the main session s, and the call was accepted:",
+        "path: 'a.txt'",
+        "allowed by policy.rules[0] 'texts'; capabilities: memory.write, write; in a sandbox on the workspace",
+        "with no network",
+        "It used memory.store(text='hello'",
+        "created: a.txt",
+        "It shows: 'saved with '",
+    ):
+        assert part in told
+    assert re.search(r"It ran in cell \d+, which was new\. It took [\d.]+ m?s after", told)
+    paid = story(tmp_path / "state", "paid")
+    assert "Approval was asked for pay" in paid and "was approved by Desk" in paid
+    assert "allowed by an approval, because the policy asks for approval of elevated calls of 'pay'" in paid
+
+
+async def test_the_story_of_a_refused_call_has_who_asked_and_for_what(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="save", arguments={"path": "/etc/*"}, name="no etc")])
+    async with supervise([save, pay], state=tmp_path / "state", policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s", agent_id="ann")
+        arguments = {"path": "/etc/passwd", "text": "x", "password": "hunter2"}
+        await session.call("save", arguments, call_id="denied")
+        await session.call("save", {"path": 1}, call_id="invalid")
+        await session.call("none", {"a": "b"}, call_id="unknown")
+    for call, parts in {
+        "denied": ("ann asked for save (tier workspace, main session s)", "path: '/etc/passwd'", "rules[0] 'no etc'"),
+        "invalid": ("ann asked for save", "path: 1", "must be a string"),
+        "unknown": ("ann asked for none (main session s)", "a: 'b'", "unknown_tool"),
+    }.items():
+        told = story(tmp_path / "state", call)
+        assert all(part in told for part in (*parts, "the call was refused before it ran")), told
+        assert "hunter2" not in told
+    for record in records(tmp_path / "state"):
+        if record.kind in ("intent", "call", "denied"):
+            assert {"tool", "version", "tier", "agent", "session_kind"} <= record.data.keys() | {"version"}
+            assert record.data["digest"].startswith("sha256:")
+
+
+async def test_what_a_tool_prints_or_raises_of_its_secrets_is_not_kept(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    async with supervise([save], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        for text in ("works", "fail"):
+            result = await session.call("save", {"path": "a", "text": text, "password": "hunter2"}, call_id=text)
+            assert "hunter2" in (result.display if text == "works" else str(result.error))
+    assert "hunter2" not in (tmp_path / "state" / "journal.log").read_bytes().decode("latin-1")
+    assert "saved with [redacted]" in story(tmp_path / "state", "works")
+    assert "[redacted] is wrong" in story(tmp_path / "state", "fail")
+
+
+async def test_an_operation_that_fails_is_recorded_and_one_with_an_effect_before_it_begins(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    async with supervise([save], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s", memory=FailingMemory())
+        await session.call("save", {"path": "a", "text": "t"}, call_id="c")
+    found = [record.data for record in records(tmp_path / "state") if record.kind == "operation"]
+    assert [(each["operation"], each["effect"], each.get("error")) for each in found] == [
+        ("memory.store", True, None),
+        ("memory.store", True, "RuntimeError"),
+    ]
+    assert "memory.store failed: RuntimeError" in story(tmp_path / "state", "c")
+
+
+async def test_a_tool_cannot_fill_the_disk_with_its_log(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    async with supervise([chatter], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace, session_id="s")
+        assert (await session.call("chatter", {"count": 3_000})).output == 3_000
+    found = records(tmp_path / "state")
+    assert sum(record.kind == "log" for record in found) == 1_000
+    assert any("more than 1,000 records of kind 'log'" in str(record.data.get("what")) for record in found)
+    assert (tmp_path / "state" / "journal.log").stat().st_size < 4_000_000
+
+
+async def test_calls_without_an_id_have_another_one_after_a_restart(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    ids: list[str] = []
+    for _restart in range(3):
+        async with supervise([save], state=tmp_path / "state") as supervisor:
+            for _again in range(2):
+                session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+                ids += [(await session.call("save", {"path": 1})).call_id for _ in range(2)]
+                await session.close()
+    assert len(set(ids)) == 12
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n2026-01-01 all is well\u202ebackwards\x9b1m"
+
+
+def test_nothing_in_a_journal_reaches_the_terminal_as_a_command() -> None:
+    """Names, arguments, displays and messages come from models and tools; a journal may come from somebody else."""
+    texts: dict[str, Any] = dict.fromkeys(("tool", "version", "tier", "agent", "session_kind", "message"), HOSTILE)
+    facts: dict[str, Any] = {
+        **texts,
+        "arguments": {HOSTILE: HOSTILE, "nested": [{HOSTILE: HOSTILE}]},
+        "grants": [HOSTILE],
+        "allowed": HOSTILE,
+        "placement": "cell",
+        "network": HOSTILE,
+        "workspace": HOSTILE,
+        "attempt": 1,
+        "digest": HOSTILE,
+        "error": HOSTILE,
+        "display": HOSTILE,
+        "traceback": HOSTILE,
+        "operation": HOSTILE,
+        "what": HOSTILE,
+        "level": HOSTILE,
+        "event": HOSTILE,
+        "host": HOSTILE,
+        "notices": [{"kind": "a", "message": HOSTILE}],
+        "artifacts": [{"kind": HOSTILE, "path": HOSTILE}],
+        "request": HOSTILE,
+        "answer": HOSTILE,
+        "reason": HOSTILE,
+        "by": HOSTILE,
+        "expires_at": 0.0,
+    }
+    kinds = [
+        "intent",
+        "call",
+        "denied",
+        "approval",
+        "operation",
+        "egress",
+        "http",
+        "log",
+        "incident",
+        "queued",
+        HOSTILE,
+    ]
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"arguments": 1},
+        {"notices": 5},
+        {"artifacts": [3]},
+        {"wall_s": "x", "error": None},
+    ]
+    for kind in kinds:
+        for data in (facts, {**facts, "error": None}, {**facts, "intended": False}, *wrong):
+            for at in (0.0, 1e300, float("nan")):
+                record = Record(kind, HOSTILE, HOSTILE, data, at)
+                for line in (line_of(1, record), *story_of([record])):
+                    assert line.isprintable(), ascii(line)
+
+
+async def test_the_commands_print_no_control_characters(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id=f"s{HOSTILE}", agent_id=HOSTILE)
+        await session.call(f"x{HOSTILE}", {HOSTILE: HOSTILE}, call_id="c")
+        await session.call("pay", {"amount": 1}, call_id=f"id{HOSTILE}")
+        await anyio.sleep(1.2)  # the status has been written
+        outputs = [
+            await anyio.run_process([sys.executable, "-m", "toolcell.cli", *words, "--state", str(state)], check=False)
+            for words in (
+                ["audit", "list"],
+                ["audit", "show", "c"],
+                ["audit", "show", f"id{HOSTILE}"],
+                ["audit", "show", HOSTILE],
+                ["audit", "export"],
+                ["status"],
+                ["approvals", "list", "--all"],
+            )
+        ]
+    with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+        database.execute("UPDATE requests SET id = 'a' || ?", (HOSTILE,))
+    for words in (["approvals", "list", "--all"], ["approvals", "show", "a"]):
+        outputs.append(
+            await anyio.run_process([sys.executable, "-m", "toolcell.cli", *words, "--state", str(state)], check=False)
+        )
+    for done in outputs:
+        text = (done.stdout + done.stderr).decode()
+        assert text and "Traceback" not in text, text
+        assert all(line.isprintable() for line in text.split("\n")), ascii(text)
+
+
+async def test_a_place_that_a_cell_may_see_is_refused(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "place" / "state"
+    state.parent.mkdir()
+    with pytest.raises(UsageError, match="the quarantine"):
+        async with supervise([pay], state=state, quarantine=tmp_path / "place"):
+            pytest.fail("it started")
+    with pytest.raises(UsageError, match="the Python installation"):
+        async with supervise([pay], state=Path(sys.prefix) / "state"):
+            pytest.fail("it started")
+    assert not (Path(sys.prefix) / "state").exists()
+    (tmp_path / "place" / "somebodys.py").write_text("def hello() -> str:\n    '''Say hello.'''\n    return 'hello'\n")
+    toolset = module_toolset("somebodys", path=tmp_path / "place", allow={"read"})
+    async with supervise([pay], toolsets=[toolset], state=state) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace)
+        (workspace / "link").symlink_to(state)
+        for place in (state, state.parent, workspace / "link", tmp_path):
+            with pytest.raises(UsageError, match=r"overlap|workspace was replaced|passes the symbolic link"):
+                await supervisor.open_session("main", workspace=place)
+            with pytest.raises(UsageError, match=r"overlap|leads out"):
+                await main.open_child("branch", workspace=place)
+            with pytest.raises(UsageError, match=r"overlap|passes the symbolic link"):
+                profile = Profile.for_kind("branch").replace(readable=(str(place),))
+                await main.open_child("branch", profile=profile)
+        with pytest.raises(Exception, match="overlap"):
+            await main.tools()
+
+
+async def test_the_policy_in_force_explains_a_call(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    from toolcell import load_config
+
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "toolcell.toml").write_text('[policy.tools]\npay = "deny"\n')
+    asked: list[ToolCall] = []
+
+    class Ask:
+        async def before_call(self, call: ToolCall) -> None:
+            asked.append(call)
+
+    policy = TierPolicy(rules=[PolicyRule("allow", tool="pay", name="small", arguments={"amount": "?"})])
+    for config, rule in (
+        (None, "policy.rules[0] 'small'"),
+        (load_config(tmp_path / "settings"), "project policy.tools.pay"),
+    ):
+        async with supervise([pay], policy=policy, hooks=[Ask()], config=config) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            await session.call("pay", {"amount": 5})
+            assert supervisor.policy.explain(asked[-1]).rule == rule  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+            assert (await session.explain("pay", {"amount": 5})).rule == rule
+    with pytest.raises(UsageError, match=r"Pass them, or ask session\.explain"):
+        policy.explain(ToolCall("c", "pay", {"amount": 5}))

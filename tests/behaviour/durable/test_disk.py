@@ -1,0 +1,353 @@
+"""A state directory on a disk that fills up, is read-only or slow, and whose files are removed, swapped or damaged."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.helpers import until
+
+from toolcell import Record, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
+from toolcell.journal.reading import JournalReader
+from toolcell.state import StateDirectory
+from toolcell.supervisor import runtime_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+Supervise = Callable[..., Supervisor]
+MOUNT = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+uid, gid = os.geteuid(), os.getegid()
+def must(result):
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+must(libc.unshare(0x00020000 | (0x10000000 if uid else 0)))
+if uid:
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        open(f"/proc/self/{name}", "w").write(text)
+must(libc.mount(None, b"/", None, 0x44000, None))
+def small_disk(path, options):
+    must(libc.mount(b"tmpfs", path.encode(), b"tmpfs", 0, options.encode()))
+"""
+"""A mount namespace of its own, so that nothing of it is seen on the machine."""
+
+
+@tool(needs={"write"})
+def append(ctx: ToolContext, line: str) -> int:
+    """Append a line."""
+    with open("lines.txt", "a") as file:
+        file.write(f"{line}\n")
+    return 1
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def reader(state: Path) -> JournalReader:
+    directory = StateDirectory(state)
+    return JournalReader(directory.log, directory.database)
+
+
+FULL = (
+    MOUNT
+    + """
+from pathlib import Path
+import anyio
+from toolcell import PermissionTier, SandboxUnavailable, Supervisor, UsageError, tool
+from toolcell.journal.reading import JournalReader
+from toolcell.state import StateDirectory
+from toolcell.supervisor import runtime_of
+from tests.behaviour.durable.test_disk import append
+
+top = Path(sys.argv[1])
+small_disk(str(top / "disk"), f"size=600k,mode=0700,uid={uid},gid={gid}")
+
+@tool(tier=PermissionTier.ELEVATED)
+def pay() -> None:
+    pass
+
+async def main():
+    state, kept = top / "disk" / "state", 0
+    async with Supervisor([append, pay], state=state, approval_timeout_s=1) as supervisor:
+        session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
+        assert (await session.call("append", {"line": "first"}, idempotency_key="first")).output == 1
+        fill = open(top / "disk" / "fill", "wb", buffering=0)
+        try:
+            while True:
+                fill.write(bytes(512))
+        except OSError:
+            pass
+        for _ in range(100):
+            result = await session.call("append", {"line": "x" * 300})
+            if result.error is not None:
+                assert isinstance(result.error, SandboxUnavailable) and "could not be recorded" in result.error.message
+                break
+            kept += 1
+        keyed = await session.call("append", {"line": "keyed"}, idempotency_key="keyed")
+        assert isinstance(keyed.error, SandboxUnavailable) and "was not run" in keyed.error.message, keyed
+        assert (await session.call("pay", {})).is_error
+        try:
+            session.start("append", {"line": "task"}, task_id="task")
+            raise AssertionError("it started")
+        except UsageError as error:
+            assert "Free space" in str(error)
+        assert runtime_of(supervisor).services.durable.failure
+        assert (await session.call("append", {"line": "first"}, idempotency_key="first")).output == 1
+        fill.close()
+        os.unlink(fill.name)
+        assert (await session.call("append", {"line": "keyed"}, idempotency_key="keyed")).output == 1
+        with anyio.fail_after(10):
+            while runtime_of(supervisor).services.durable.failure:
+                await anyio.sleep(0.1)
+    lines = (top / "ws" / "lines.txt").read_text().splitlines()
+    assert lines == ["first", *["x" * 300] * kept, "keyed"], lines
+    directory = StateDirectory(state)
+    JournalReader(directory.log, directory.database).verify()
+    async with Supervisor([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
+        for line in ("first", "keyed"):
+            assert (await session.call("append", {"line": line}, idempotency_key=line)).output == 1
+    assert (top / "ws" / "lines.txt").read_text().splitlines() == lines
+    print("done")
+
+anyio.run(main)
+"""
+)
+
+
+def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+
+
+def test_a_full_disk_refuses_calls_and_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    for name in ("disk", "ws"):
+        (tmp_path / name).mkdir()
+    done = run(FULL, str(tmp_path))
+    assert done.stdout == "done\n", done.stderr
+
+
+READ_ONLY = (
+    MOUNT
+    + """
+import subprocess
+import anyio
+from toolcell import Supervisor, UsageError, tool
+from tests.behaviour.durable.test_disk import append
+
+async def main(state):
+    async with Supervisor([append], state=state):
+        await anyio.sleep(0.5)  # it writes its status
+state = sys.argv[1]
+anyio.run(main, state)
+must(libc.mount(state.encode(), state.encode(), None, 0x1000, None))
+must(libc.mount(None, state.encode(), None, 0x1000 | 0x20 | 1, None))
+for words in (["audit", "verify"], ["audit", "list"], ["audit", "export"], ["status"]):
+    command = [sys.executable, "-m", "toolcell.cli", *words, "--state", state]
+    done = subprocess.run(command, capture_output=True, text=True)
+    print(words[-1], done.returncode, done.stderr.strip()[-80:])
+try:
+    anyio.run(main, state)
+except UsageError as error:
+    print(error)
+"""
+)
+
+
+def test_a_state_that_is_read_only_can_be_read_and_is_refused_to_a_supervisor(state: Path) -> None:
+    done = run(READ_ONLY, str(state))
+    *read, refusal = done.stdout.splitlines()
+    assert read == ["verify 0 ", "list 0 ", "export 0 ", "status 1 "], done.stdout + done.stderr
+    assert "Read-only file system" in refusal and "read-only: use another directory" in refusal
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "cut"])
+async def test_calls_are_refused_when_the_log_is_gone(
+    supervise: Supervise, workspace: Path, state: Path, what: str
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("append", {"line": "a"})).error is None
+        log = StateDirectory(state).log
+        if what == "cut":
+            os.truncate(log, 10)
+        else:
+            log.rename(state / "moved")
+            if what == "replaced":
+                log.write_bytes((state / "moved").read_bytes())
+        assert (await session.call("append", {"line": "b"})).error is None  # it is noticed within a second
+        durable = runtime_of(supervisor).services.durable
+        assert durable is not None
+        await until(lambda: f"was {what}" in durable.failure)
+        refused = await session.call("append", {"line": "c"})
+        assert isinstance(refused.error, SandboxUnavailable) and f"was {what}" in refused.error.message
+    assert (workspace / "lines.txt").read_text() == "a\nb\n"
+
+
+async def test_a_disk_that_fails_to_synchronise_refuses_all_later_calls(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of fdatasync(2), a second one may succeed although the bytes are lost."""
+    real = os.fdatasync
+    failures = [OSError(5, "Input/output error")]
+
+    def fails_once(fd: int) -> None:
+        if failures:
+            raise failures.pop()
+        real(fd)
+
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        durable = runtime_of(supervisor).services.durable
+        assert durable is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fails_once)
+            assert (await session.call("append", {"line": "a"})).error is None
+            await until(lambda: "cannot be made durable: Input/output error" in durable.failure)
+        refused = await session.call("append", {"line": "b"})
+        assert isinstance(refused.error, SandboxUnavailable) and "start the supervisor again" in refused.error.message
+    async with supervise([append], state=state):
+        pass
+
+
+async def test_each_record_is_durable_within_the_stated_interval(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of the log at each fdatasync(2), against the size at each call's return, under constant load."""
+    real, log = os.fdatasync, state / "journal.log"
+    synced: list[tuple[float, int]] = []
+
+    def noted(fd: int) -> None:
+        size = os.fstat(fd).st_size if os.path.samestat(os.fstat(fd), os.stat(log)) else -1
+        real(fd)
+        if size >= 0:
+            synced.append((time.monotonic(), size))
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    written: list[tuple[float, int]] = []
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        end = time.monotonic() + 3.5
+        while time.monotonic() < end:
+            await session.call("append", {"line": "a"})
+            written.append((time.monotonic(), log.stat().st_size))
+            await anyio.sleep(0.01)
+    for at, size in written:
+        durable_at = next(when for when, kept in synced if kept >= size)
+        assert durable_at - at < 1.0 + 1.0, "one second, and another one for the disk of a busy machine"
+    assert len(synced) <= 8, "and not for each call"
+
+
+async def test_results_under_keys_are_durable_as_often_as_the_journal(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, names = os.fdatasync, list[str]()
+
+    def noted(fd: int) -> None:
+        names.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("append", {"line": "a"}, idempotency_key="k")
+        with anyio.fail_after(5):
+            while "results.sqlite-wal" not in names:
+                await anyio.sleep(0.05)
+
+
+async def test_each_record_is_one_write(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell.journal import log as module
+
+    real, sizes = os.write, list[int]()
+
+    def counted(fd: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return real(fd, data)
+
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "write", counted)
+            await session.call("append", {"line": "a"}, call_id="c")
+        found = [each for each in reader(state).entries() if each.record.call_id == "c"]
+    assert [each.record.kind for each in found] == ["intent", "queued", "sent", "call"]
+    assert len(sizes) == 4 and sum(sizes) == found[-1].end - (found[0].end - sizes[0])
+
+
+async def test_a_damaged_index_is_made_again(supervise: Supervise, workspace: Path, state: Path) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("append", {"line": "a"}, call_id="c")
+    directory = StateDirectory(state)
+    directory.database.write_bytes(b"no database" * 1000)
+    for words in (["show", "c"], ["list"]):
+        done = run("from toolcell.cli.app import toolcell; toolcell()", "audit", *words, "--state", str(state))
+        assert done.returncode == 0 and "append" in done.stdout, done.stderr
+    done = run("from toolcell.cli.app import toolcell; toolcell()", "audit", "verify", "--state", str(state))
+    assert done.returncode == 1 and "Remove journal.sqlite" in done.stderr
+    async with supervise([append], state=state):
+        pass
+    assert (state / "journal.sqlite.damaged").exists()
+    reader(state).verify()
+
+
+@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite"])
+async def test_a_damaged_database_that_cannot_be_made_again_is_named(
+    supervise: Supervise, state: Path, name: str
+) -> None:
+    async with supervise([append], state=state):
+        pass
+    (state / name).write_bytes(b"no database" * 1000)
+    with pytest.raises(UsageError, match=rf"{name}: file is not a database.*Restore a copy of {name}"):
+        async with supervise([append], state=state):
+            pytest.fail("it started")
+    (state / name).unlink()
+    async with supervise([append], state=state):
+        pass
+
+
+async def test_a_result_that_cannot_be_read_does_not_run_again(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        await session.call("append", {"line": "a"}, idempotency_key="k")
+    with closing(sqlite3.connect(StateDirectory(state).results, isolation_level=None)) as database:
+        database.execute("UPDATE calls SET result = '{'")
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        error = (await session.call("append", {"line": "a"}, idempotency_key="k")).error
+        assert error is not None and error.outcome == "outcome unknown" and "cannot be read" in error.message
+    assert (workspace / "lines.txt").read_text() == "a\n"
+
+
+async def test_a_fork_of_the_program_writes_nothing(supervise: Supervise, workspace: Path, state: Path) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("append", {"line": "a"})
+        child = os.fork()
+        if child == 0:
+            try:
+                supervisor.journal.write(Record("log", "s", data={"message": "of the fork"}))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        await session.call("append", {"line": "b"})
+    reader(state).verify()
+    assert not any(each.record.data.get("message") == "of the fork" for each in reader(state).entries())

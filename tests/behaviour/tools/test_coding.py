@@ -1,0 +1,171 @@
+"""The coding tools in cells: list, glob, grep and apply_patch, by a Main and by a Worker."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import ImageBlock, PermissionTier, Preview, Session, SessionKind, ToolContext, base_tools, coding_tools
+from toolcell.testing import context
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+TOOLS = [*base_tools(), *coding_tools()]
+BY_NAME = {tool.name: tool for tool in coding_tools()}
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
+PATCH = """*** Begin Patch
+*** Update File: src/app.py
+@@ def main():
+-    print("hi")
++    print("hello")
+*** Add File: notes/a.txt
++First line
+*** Delete File: old.txt
+*** Update File: src/util.py
+*** Move to: src/helper.py
+@@
+-X = 1
++X = 2
+*** End Patch
+"""
+
+
+@pytest.fixture
+def project(workspace: Path) -> Path:
+    for name, text in {
+        "src/app.py": 'def main():\n    print("hi")\n',
+        "src/util.py": "X = 1\n",
+        "old.txt": "old\n",
+        "build/out.js": "main\n",
+        ".gitignore": "build/\n",
+        "data.bin": "main\0",
+    }.items():
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text(text)
+    (workspace / "link").symlink_to("src/app.py")
+    return workspace
+
+
+async def output_of(session: Session, name: str, **arguments: Any) -> Any:
+    result = await session.call(name, arguments)
+    assert result.error is None, result.error
+    return result.output
+
+
+@pytest.mark.parametrize("kind", ["main", "worker"])
+async def test_a_session_that_may_read_lists_finds_and_searches(main: Session, project: Path, kind: str) -> None:
+    session = main if kind == "main" else await main.open_child(SessionKind.WORKER)
+    listed = await output_of(session, "list", depth=2)
+    assert [entry["path"] for entry in listed["entries"]] == [
+        ".gitignore", "data.bin", "link", "old.txt", "src", "src/app.py", "src/util.py"
+    ]  # fmt: skip
+    assert listed["entries"][3] == {"path": "old.txt", "kind": "file", "size": 4}
+    assert (await output_of(session, "list", path="build", ignored=True))["entries"][0]["path"] == "build/out.js"
+    assert await output_of(session, "glob", pattern="*.{py,txt}") == {"paths": ["old.txt", "src/app.py", "src/util.py"]}
+    found = await output_of(session, "grep", pattern=r"^def \w+", context=1)
+    assert found["matches"] == [
+        {"path": "src/app.py", "line": 1, "text": "def main():", "before": [], "after": ['    print("hi")']}
+    ]
+    everywhere = await output_of(session, "grep", pattern="main", show="files", ignored=True)
+    assert everywhere["files"] == [{"path": "build/out.js", "lines": 1}, {"path": "src/app.py", "lines": 1}]
+
+
+async def test_apply_patch_changes_all_files_or_none(main: Session, project: Path) -> None:
+    misfit = await main.call("apply_patch", {"patch": PATCH.replace("X = 1", "X = 3")})
+    assert misfit.error is not None and misfit.error.kind == "execution"
+    assert "line 1 is 'X = 1', and the patch has 'X = 3'" in misfit.error.message
+    assert "No file was changed." in misfit.error.message and (project / "old.txt").exists()
+    output = await output_of(main, "apply_patch", patch=PATCH)
+    assert output["changes"] == [
+        {"path": "src/app.py", "action": "modified"},
+        {"path": "notes/a.txt", "action": "created"},
+        {"path": "old.txt", "action": "deleted"},
+        {"path": "src/helper.py", "action": "created", "moved_from": "src/util.py"},
+    ]
+    assert (project / "src/app.py").read_text() == 'def main():\n    print("hello")\n'
+    assert (project / "notes/a.txt").read_text() == "First line\n"
+    assert (project / "src/helper.py").read_text() == "X = 2\n"
+    assert not (project / "old.txt").exists() and not (project / "src/util.py").exists()
+
+
+async def test_a_worker_cannot_patch(main: Session, project: Path) -> None:
+    worker = await main.open_child(SessionKind.WORKER)
+    assert {"list", "glob", "grep"} <= {tool.name for tool in await worker.tools()}
+    refused = await worker.call("apply_patch", {"patch": PATCH})
+    assert refused.error is not None and refused.error.kind == "permission_denied"
+    assert (project / "old.txt").exists()
+
+
+async def test_paths_outside_of_the_workspace_and_wrong_patterns_are_refused(main: Session, project: Path) -> None:
+    outside = [
+        ("list", {"path": "/etc"}),
+        ("glob", {"pattern": "*", "path": ".."}),
+        ("grep", {"pattern": "x", "path": "/"}),
+    ]
+    for name, arguments in outside:
+        result = await main.call(name, arguments)
+        assert result.error is not None and "outside the workspace" in result.error.message, name
+    for path in ("../x", "/etc/x"):
+        patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
+        result = await main.call("apply_patch", {"patch": patch})
+        assert result.error is not None and "outside the workspace" in result.error.message
+    wrong = await main.call("grep", {"pattern": "(", "path": "src"})
+    assert wrong.error is not None and "is not a regular expression" in wrong.error.message
+
+
+async def test_a_protected_name_stops_the_whole_patch(main: Session, project: Path) -> None:
+    patch = PATCH.replace("notes/a.txt", ".git/hooks/pre-commit")
+    result = await main.call("apply_patch", {"patch": patch})
+    assert result.error is not None and result.error.kind == "permission_denied"
+    assert (project / "src/app.py").read_text() == 'def main():\n    print("hi")\n'
+
+
+async def test_many_matches_are_counted_and_cut(main: Session, project: Path) -> None:
+    (project / "many.txt").write_text("needle\n" * 50 + "x" * 600 + "\n")
+    found = await output_of(main, "grep", pattern="needle", limit=3)
+    assert len(found["matches"]) == 3 and found["more"].startswith("47 more lines match")
+    (line,) = (await output_of(main, "grep", pattern="x{600}"))["matches"]
+    assert line["text"].endswith("[… 100 more characters …]")
+
+
+async def test_read_shows_an_image(main: Session, project: Path) -> None:
+    (project / "a.png").write_bytes(PNG)
+    result = await main.call("read", {"path": "a.png"})
+    assert result.output == {"path": "a.png", "media_type": "image/png", "bytes": len(PNG)}
+    (block,) = result.content
+    assert isinstance(block, ImageBlock) and block.to_bytes() == PNG
+    (project / "large.png").write_bytes(PNG + bytes(4_000_000))
+    large = await main.call("read", {"path": "large.png"})
+    assert large.error is not None and "make a smaller copy" in large.error.message
+
+
+def preview_of(ctx: ToolContext, name: str, **arguments: Any) -> Preview:
+    preview = BY_NAME[name].preview(ctx, arguments)
+    assert preview is not None
+    return preview
+
+
+def test_each_tool_has_a_preview_annotations_an_output_schema_and_examples(project: Path) -> None:
+    ctx = context("main", workspace=project)
+    assert preview_of(ctx, "list", path="src", depth=2).summary == "List src, 2 levels deep"
+    assert preview_of(ctx, "glob", pattern="*.py", path=".").summary == "Find *.py in ."
+    assert preview_of(ctx, "grep", pattern="x", path=".", include="*.py").summary == "Search . for x, in files *.py"
+    patched = preview_of(ctx, "apply_patch", patch=PATCH)
+    assert patched.summary == "Change 4 files" and '+    print("hello")' in (patched.diff or "")
+    assert "would fail" in preview_of(ctx, "apply_patch", patch="x").details
+    for tool in coding_tools():
+        declaration = tool.declaration
+        assert declaration.annotations.title and declaration.output_schema is not None
+        assert any("examples" in schema for schema in declaration.parameters_schema["properties"].values())
+        changes = tool.name == "apply_patch"
+        assert declaration.tier is (PermissionTier.WORKSPACE if changes else PermissionTier.READ_ONLY)
+        assert declaration.annotations.destructive is changes
+
+
+async def test_a_repository_is_searched_as_git_grep_does(main: Session, project: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", project], check=True)
+    lines = subprocess.run(
+        ["git", "grep", "--untracked", "-n", "-I", "main"], cwd=project, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    found = await output_of(main, "grep", pattern="main")
+    assert [f"{line['path']}:{line['line']}:{line['text']}" for line in found["matches"]] == sorted(lines)

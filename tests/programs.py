@@ -1,0 +1,70 @@
+"""Run the programs of tests as `subprocess.run` would, in forks of an interpreter that has imported toolcell.
+
+Importing it takes as long as most programs do. For programs that are about the interpreter, its flags or its
+environment at the start, there is `subprocess`.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+WARM = Path(__file__).with_name("warm.py")
+PYTHON = [sys.executable, "-I"]
+_one_at_a_time = threading.Lock()
+_server: socket.socket | None = None
+
+
+@contextmanager
+def served() -> Iterator[None]:
+    """Keep the interpreter that `run` forks. The session-wide fixture `warm` enters this before a test of a module that
+    uses `run`, so that no test seems to have left it behind."""
+    global _server
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        fd = theirs.fileno()
+        process = subprocess.Popen([*PYTHON, str(WARM), str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, cwd="/")
+    _server = ours
+    try:
+        yield
+    finally:
+        _server = None
+        ours.close()
+        process.wait(10)
+
+
+def run(
+    command: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None, cwd: str | Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `[sys.executable, "-I", …]` to its end, without input. The output is text. Raises TimeoutExpired."""
+    assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
+    assert list(command[:2]) == PYTHON, command
+    order = {"command": list(command), "env": dict(os.environ if env is None else env), "cwd": str(cwd or os.getcwd())}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        with _one_at_a_time:
+            streams = [nothing.fileno(), out.fileno(), err.fileno()]
+            socket.send_fds(_server, [json.dumps(order).encode()], streams)
+            pid = int(_server.recv(32))
+            _server.settimeout(timeout)
+            try:
+                status = int(_server.recv(32))
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                _server.settimeout(None)
+                _server.recv(32)
+                raise subprocess.TimeoutExpired(command, timeout, _text(out), _text(err)) from None
+            finally:
+                _server.settimeout(None)
+        return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), _text(out), _text(err))
+
+
+def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
+    file.seek(0)
+    return file.read().decode()

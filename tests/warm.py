@@ -1,0 +1,136 @@
+"""`python -I warm.py SOCKET`: run Python programs in forks of a process that has imported what most of them import.
+
+`programs.run` sends each program's command, environment and directory, with the descriptors of its standard streams.
+The answers are the pid of the fork, and later its status. A program is run as `python -I` would run it, but for the
+import of toolcell. Where it goes on as another Python program (`os.execv`), it does so in the same process.
+"""
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import sys
+from types import ModuleType
+from typing import NoReturn
+
+PRELOADED = (
+    "anyio._backends._asyncio",
+    "anyio._backends._trio",
+    "rich.console",
+    "toolcell.blocking",
+    "toolcell.cli.approvals",
+    "toolcell.cli.audit",
+    "toolcell.cli.doctor",
+    "toolcell.cli.status",
+    "toolcell.config",
+    "toolcell.runtime.runtime",
+    "toolcell.session",
+    "toolcell.supervisor",
+    "toolcell.testing.misbehaving",
+    "toolcell_sandbox.run",
+    "toolcell_tools.base",
+)
+PR_SET_DUMPABLE, PR_CAPBSET_READ = 4, 23
+HIGHEST_FD = 256  # above all that a program of the tests opens before it goes on as another one
+
+
+class Other(BaseException):
+    """The program goes on as this other Python program."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+
+
+def main(connection: socket.socket) -> None:
+    """Serve until the other end is closed."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    importlib.import_module("toolcell").base_tools()
+    gc.collect()
+    gc.freeze()
+    while True:
+        order, streams, _flags, _address = socket.recv_fds(connection, 1 << 20, 3)
+        if not order:
+            return
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            for number, fd in enumerate(streams):
+                os.dup2(fd, number)
+                os.close(fd)
+            become(**json.loads(order))
+        for fd in streams:
+            os.close(fd)
+        connection.send(str(pid).encode())
+        connection.send(str(os.waitpid(pid, 0)[1]).encode())
+
+
+def become(command: list[str], env: dict[str, str], cwd: str) -> NoReturn:
+    """Be the program, to its end."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    exec_other, os.execv = os.execv, go_on_as
+    while True:
+        try:
+            play(command[2:])
+            sys.exit()
+        except Other as other:
+            command = other.command
+        if command[:2] != [sys.executable, "-I"] or command[2] in ("-S", "-B"):
+            exec_other(command[0], command)
+        do_as_execve()
+
+
+def go_on_as(_path: str, command: list[str]) -> NoReturn:
+    raise Other(command)
+
+
+def play(words: list[str]) -> None:
+    """Run `-m module`, `-c code` or a file, with the arguments after it, as `__main__`."""
+    match words:
+        case ["-m", module, *arguments]:
+            sys.argv = [module, *arguments]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-c", code, *arguments]:
+            sys.argv = ["-c", *arguments]
+            sys.modules["__main__"] = ModuleType("__main__")
+            exec(compile(code, "<string>", "exec"), sys.modules["__main__"].__dict__)
+        case [path, *_]:
+            sys.argv = words
+            runpy.run_path(path, run_name="__main__")
+        case _:
+            raise ValueError(f"no program: {words}")
+
+
+def do_as_execve() -> None:
+    """What execve(2) does to a process besides: descriptors close, /proc is its user's again, and its capabilities are
+    those of its bounding set for root, and none for another user."""
+    for fd in range(3, HIGHEST_FD):
+        try:
+            if fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC:
+                os.close(fd)
+        except OSError:
+            continue  # it is not open
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    words = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable: the low words, then the high ones
+    libc.capget(header, words)
+    for start in (0, 3):
+        left = 0
+        for bit in range(32 if os.geteuid() == 0 else 0):
+            if libc.prctl(PR_CAPBSET_READ, bit + 32 * (start // 3), 0, 0, 0) == 1:
+                left |= 1 << bit
+        words[start + 1] &= left
+        words[start] = words[start + 1]
+    libc.capset(header, words)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as served:
+        main(served)

@@ -1,0 +1,53 @@
+"""Find the lines of a text that are most like other lines, to say why those were not found."""
+
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+__all__ = ["Nearest", "nearest"]
+
+_COMPARED_LINES = 5_000
+_COMPARED_CHARS = 400
+_LEAST_LIKE = 0.5
+
+
+class Nearest(NamedTuple):
+    """The lines of a file that are most like the wanted ones: the number of the first, and the lines that differ."""
+
+    first: int
+    differing: list[tuple[int, str, str]]
+    """The number of a line, the line, and the wanted line."""
+
+
+def nearest(lines: list[str], wanted: list[str]) -> Nearest | None:
+    """The run of lines that is most like the wanted one; None if less than half of it is alike. Of a long file, only
+    the first 5,000 lines are compared."""
+    lines = lines[:_COMPARED_LINES]
+    asked = [line.strip() for line in wanted]
+    places: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line.strip(), []).append(number)
+    votes: dict[int, int] = {}
+    for offset, line in enumerate(asked):
+        for number in places.get(line, ()) if line else ():
+            votes[number - offset] = votes.get(number - offset, 0) + 1
+    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(lines, asked)
+    if best is None:
+        return None
+    first = max(best, 0)
+    pairs = [(number, lines[number] if number < len(lines) else "", wanted[number - best])
+             for number in range(first, best + len(wanted))]  # fmt: skip
+    return Nearest(first + 1, [(number + 1, there, asked) for number, there, asked in pairs if there != asked])
+
+
+def _most_like(lines: list[str], asked: list[str]) -> int | None:
+    """Where the first wanted line that is not blank is most like a line of the file."""
+    offset, line = next(((offset, line) for offset, line in enumerate(asked) if line), (0, ""))
+    if not line:
+        return None
+    matcher = SequenceMatcher(None, "", line[:_COMPARED_CHARS], autojunk=False)
+    best, most = None, _LEAST_LIKE
+    for number, there in enumerate(lines):
+        matcher.set_seq1(there.strip()[:_COMPARED_CHARS])
+        if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
+            best, most = number - offset, ratio
+    return best

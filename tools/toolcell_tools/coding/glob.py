@@ -1,0 +1,88 @@
+"""`glob`: find files by a pattern of their paths."""
+
+import re
+from typing import Annotated
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.preview import Preview
+
+from .ignore import pattern_of
+from .outputs import FOUND_PATHS
+from .walk import walk
+
+__all__ = ["compiled_glob", "glob"]
+
+MOST = 1_000
+_ALTERNATIVES = 64
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def preview_glob(pattern: str, path: str) -> Preview:
+    """The pattern, and where it is looked for."""
+    return Preview(f"Find {pattern} in {path}")
+
+
+@tool(
+    needs={Capability.READ},
+    preview=preview_glob,
+    annotations=Annotations(title="Find files", idempotent=True),
+    output_schema=FOUND_PATHS,
+)
+def glob(
+    ctx: ToolContext,
+    pattern: Annotated[
+        str,
+        LazyField(
+            "A glob. ** stands for any number of directories, {a,b} for alternatives. A pattern without a slash is "
+            "looked for at any depth.",
+            min_length=1,
+            examples=["*.py", "src/**/*.{ts,tsx}"],
+        ),
+    ],
+    path: Annotated[str, LazyField("The directory to search, relative to the workspace.")] = ".",
+    ignored: Annotated[bool, LazyField("Find what .gitignore leaves out too.")] = False,
+) -> Answer:
+    """Find files by a glob pattern, without what .gitignore leaves out. Links are not followed."""
+    matches = compiled_glob(pattern)
+    paths: list[str] = []
+    total = 0
+    start: int | None = None
+    for directory in walk(ctx.workspace, path, everything=ignored):
+        start = len(directory.path) if start is None else start
+        below = directory.path[start:]
+        found = [name for name in (*directory.files, *directory.links) if matches.fullmatch(f"{below}{name}")]
+        total += len(found)
+        paths.extend(f"{directory.path}{name}" for name in found[: MOST - len(paths)])
+    output: dict[str, object] = {"paths": sorted(paths)}
+    if total > len(paths):
+        output["more"] = f"{total - len(paths):,} more files match; narrow the pattern"
+    counted = "1 file" if total == 1 else f"{total:,} files"
+    return Answer(output=output, display=f"Found {counted} for {pattern}")
+
+
+def compiled_glob(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a glob, for a path below the searched directory. Raises ToolFailure."""
+    try:
+        alternatives = [pattern_of(each if "/" in each else f"**/{each}") for each in _without_braces(pattern)]
+        return re.compile("|".join(each.removeprefix("/") for each in alternatives), re.DOTALL)
+    except re.error as error:
+        raise ToolFailure(f"{pattern!r} is not a valid pattern: {error}") from error
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """The patterns that the alternatives in braces stand for."""
+    patterns = [pattern]
+    while len(patterns) <= _ALTERNATIVES:
+        opened = next((each for each in patterns if _BRACES.search(each)), None)
+        if opened is None:
+            return patterns
+        patterns.remove(opened)
+        found = _BRACES.search(opened)
+        assert found is not None
+        patterns += [opened[: found.start()] + part + opened[found.end() :] for part in found[1].split(",")]
+    raise ToolFailure(f"{pattern!r} has more than {_ALTERNATIVES} alternatives; narrow it")

@@ -1,0 +1,89 @@
+"""Find the place of a hunk in a file, and explain where it differs if there is none."""
+
+from toolcell_tools.base.nearest import nearest
+
+from .patch import Hunk
+
+__all__ = ["Misplaced", "applied"]
+
+
+class Misplaced(Exception):
+    """A hunk has no place in the file. The message says where the file differs."""
+
+
+def applied(text: str, hunks: list[Hunk], path: str) -> str:
+    """The text after the hunks. Raises Misplaced for the first hunk that has no place, or several."""
+    ends = "\r\n" if "\r\n" in text else "\n"
+    lines = text.replace("\r\n", "\n").split("\n")
+    has_newline = lines[-1] == ""
+    if has_newline:
+        lines.pop()
+    at = 0
+    for number, hunk in enumerate(hunks, 1):
+        place = _place(lines, hunk, at, f"hunk {number} of {path!r}")
+        lines[place : place + len(hunk.old)] = hunk.new
+        at = place + len(hunk.new)
+        if hunk.ends_without_newline and at == len(lines):
+            has_newline = False
+        elif at == len(lines):
+            has_newline = has_newline or bool(hunk.new)
+    return ends.join([*lines, ""] if has_newline and lines else lines)
+
+
+def _place(lines: list[str], hunk: Hunk, at: int, name: str) -> int:
+    start = at
+    if hunk.anchor:
+        anchored = _anchor(lines, hunk.anchor, at)
+        if anchored is None and not hunk.near:  # the words behind a unified diff's numbers are only a hint
+            raise Misplaced(f"{name}: no line after line {at} is {hunk.anchor!r}")
+        start = at if anchored is None else anchored
+    if not hunk.old:
+        return min(max(hunk.near, start), len(lines)) if hunk.near or hunk.anchor else len(lines)
+    for like in (_same, _same_but_for_ends, _same_but_for_margins):
+        places = [
+            place
+            for place in range(start, len(lines) - len(hunk.old) + 1)
+            if all(like(lines[place + offset], wanted) for offset, wanted in enumerate(hunk.old))
+        ]
+        if hunk.at_end:
+            places = [place for place in places if place + len(hunk.old) == len(lines)]
+        if len(places) > 1 and hunk.near:
+            return min(places, key=lambda place: abs(place + 1 - hunk.near))
+        if len(places) > 1 and not hunk.anchor:
+            found = ", ".join(str(place + 1) for place in places[:10])
+            raise Misplaced(f"{name} fits at lines {found}; add lines around it, or '@@' with a line before it")
+        if places:
+            return places[0]
+    raise Misplaced(f"{name} does not fit. {explained(lines, hunk.old)}")
+
+
+def _anchor(lines: list[str], anchor: str, at: int) -> int | None:
+    """The line after the anchor."""
+    return next((number + 1 for number in range(at, len(lines)) if lines[number].strip() == anchor), None)
+
+
+def _same(there: str, wanted: str) -> bool:
+    return there == wanted
+
+
+def _same_but_for_ends(there: str, wanted: str) -> bool:
+    return there.rstrip() == wanted.rstrip()
+
+
+def _same_but_for_margins(there: str, wanted: str) -> bool:
+    return there.strip() == wanted.strip()
+
+
+def explained(lines: list[str], wanted: list[str]) -> str:
+    """Where the lines are that are most like the wanted ones, and how they differ."""
+    near = nearest(lines, wanted)
+    if near is None:
+        return "Nothing in the file is like it. Read the file again."
+    if not near.differing:
+        return f"Lines {near.first} and on are the same but for blanks. Read the file again."
+    number, there, asked = near.differing[0]
+    more = f", and {len(near.differing) - 1} more lines differ" if len(near.differing) > 1 else ""
+    return (
+        f"The nearest text begins at line {near.first}. There, line {number} is {there[:200]!r}, and the patch has "
+        f"{asked[:200]!r}{more}. Read the file again."
+    )
