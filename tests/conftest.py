@@ -140,9 +140,9 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def warm(runtime_directory: None) -> Iterator[None]:
-    """For modules that use `programs.run`."""
+    """For modules that use `programs.run`. Other modules kill whatever children this process has."""
     with served():
         yield
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 WARM = Path(__file__).with_name("warm.py")
 PYTHON = [sys.executable, "-I"]
@@ -24,8 +25,7 @@ _server: socket.socket | None = None
 
 @contextmanager
 def served() -> Iterator[None]:
-    """Keep the interpreter that `run` forks. The session-wide fixture `warm` enters this before a test of a module that
-    uses `run`, so that no test seems to have left it behind."""
+    """Keep the interpreter that `run` forks. The fixture `warm` enters this for the tests of a module."""
     global _server
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -65,6 +65,6 @@ def run(
         return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), _text(out), _text(err))
 
 
-def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
+def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()

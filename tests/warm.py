@@ -74,7 +74,8 @@ def become(command: list[str], env: dict[str, str], cwd: str) -> NoReturn:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    exec_other, os.execv = os.execv, go_on_as
+    exec_other = os.execv
+    setattr(os, "execv", go_on_as)  # noqa: B010 - for type checkers, it is another function
     while True:
         try:
             play(command[2:])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toolcell_tools.base import base_tools
     from toolcell_tools.base.web_article import web_article
     from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
+    from toolcell_tools.coding import coding_tools
     from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from toolcell_tools.context import HostContext as _HostContext
     from toolcell_tools.context import Reporter, ToolContext, require
@@ -176,8 +177,8 @@ _HOMES = {
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
     "toolcell_tools.base.web_article": "web_article",
-    "toolcell_tools.coding": "coding_tools",
     "toolcell_tools.capability": "CHANGING Capability KIND_GRANTS PermissionTier SessionKind",
+    "toolcell_tools.coding": "coding_tools",
     "toolcell_tools.content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
     "toolcell_tools.context": "HostContext Reporter ToolContext require",
     "toolcell_tools.declaration": "Declared ToolDeclaration",

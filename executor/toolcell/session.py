@@ -23,7 +23,7 @@ from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
-from .dispatch.reports import OnProgress
+from .dispatch.reports import OnLog, OnProgress
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
 from .policy import Explanation
@@ -51,6 +51,7 @@ class CallOptions(TypedDict, total=False):
     idempotency_key: str | None
     on_progress: OnProgress | None
     on_output: OnOutput | None
+    on_log: OnLog | None
     approver: Approver | None
 
 
@@ -170,6 +171,7 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
+        on_log: OnLog | None = None,
         approver: Approver | None = None,
         **others: Never,
     ) -> ToolResult:
@@ -186,9 +188,10 @@ class Session:
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
         with a count in its place, and the result waits for it for up to 1 s. A plain function runs on the event loop
-        and blocks all calls until it returns; the log warns of one that takes 0.1 s. An exception of either callback
-        is logged, once per call. `approver` decides if the call needs approval and the session has nobody to ask: the
-        supervisor's approver and channels that can approve come first.
+        and blocks all calls until it returns; the log warns of one that takes 0.1 s. `on_log(level, message, fields)`
+        is called with what the tool logs, on the event loop. An exception of a callback is logged. `approver` decides
+        if the call needs approval and the session has nobody to ask: the supervisor's approver and channels that can
+        approve come first.
         """
         core = self._core
         if core.caller.life.closed or not core.is_here():
@@ -205,6 +208,8 @@ class Session:
             misuse.check_callable("on_progress", on_progress)
         if on_output is not None:
             misuse.check_callable("on_output", on_output)
+        if on_log is not None:
+            misuse.check_callable("on_log", on_log)
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
@@ -220,6 +225,7 @@ class Session:
                 on_output,
                 self,
                 None,
+                on_log,
                 None,
                 approver,
             ),

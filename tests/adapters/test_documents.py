@@ -16,7 +16,8 @@ SHOWN = [(page, extra) for page in PAGES for extra in EXTRAS if programs(page, e
 def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, extra: str, tmp_path: Path) -> None:
     shown = programs(page, extra)
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
-    done = run(tmp_path, sys.executable, str(RUN), stdin=json.dumps(jobs))
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    done = run(tmp_path, sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json"))
     assert done.returncode == 0, done.stderr
     for program, said in zip(shown, json.loads(done.stdout), strict=True):
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"

@@ -35,7 +35,7 @@ def test_every_command_says_what_it_does_and_what_its_exit_status_means(cli: Run
     done = cli(name, "--help")
     assert done.returncode == 0
     assert "Exit status" in done.stdout
-    options = [parameter for parameter in toolcell.commands[name].params if parameter.name != "help"]
+    options = [parameter for parameter in toolcell.commands[name].params if parameter.param_type_name == "option"]
     assert all(getattr(option, "help", None) for option in options)
 
 

@@ -5,16 +5,17 @@ import tomllib
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
-FRAMEWORKS = (
-    *("adk", "deepagents", "documents", "examples", "fastmcp", "langchain", "llama_index", "openai_agents"),
-    *("pydantic_ai", "pydantic_ai_workspace", "smolagents"),
+OF_FRAMEWORKS = (
+    "adk deepagents documents examples fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace "
+    "smolagents"
 )
 ELSEWHERE = {
     "extras": "pytest tests/extras",
     "mcp/published": "python -m tests.mcp.published",
-    **{f"adapters/test_{name}.py": "pytest tests/adapters" for name in FRAMEWORKS},
+    "mcp/server": "pytest tests/mcp/server",
+    **{f"adapters/test_{name}.py": ".ci/adapters" for name in OF_FRAMEWORKS.split()},
 }
-"""Folders and modules with tests of what is installed for them alone, and the command that runs them."""
+"""Folders and files with tests of what is installed for them alone, and the command that runs them."""
 
 
 @pytest.mark.parametrize("name", [*LONGEST, *SMOKE])

@@ -163,7 +163,10 @@ def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) ->
         reader.verify(known)
 
 
-def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
     journal, _found = opened(tmp_path)
     fd, journal._log._fd = journal._log._fd, os.open("/dev/full", os.O_WRONLY)
     assert "cannot be written: No space left on device. Free space there." in journal.intend(intent("a"))

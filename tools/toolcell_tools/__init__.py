@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .artifact import Artifact
     from .base import base_tools
     from .capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
+    from .coding import coding_tools
     from .content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from .context import HostContext, Reporter, ToolContext, require
     from .declaration import Declared, ToolDeclaration

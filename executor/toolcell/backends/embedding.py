@@ -39,7 +39,8 @@ class Embedder(Protocol):
 class LocalEmbedder:
     """wordllama's model of 16 MB, which its package contains: 256 dimensions, about 0.1 ms for a short text.
 
-    Needs the extra `[embed]` and no network. The first use loads the model, which takes about 1 s and 120 MB.
+    Needs the extra `[embed]` and no network. A thread loads the model at once, which takes about 1 s and 120 MB, and
+    holds the interpreter for 0.3 s. So make it before the program is busy.
     """
 
     name = "wordllama-l2-supercat-256"
@@ -52,12 +53,13 @@ class LocalEmbedder:
                 raise ArgumentError(f"LocalEmbedder needs {package}. Install it: pip install 'toolcell[embed]'.")
         self._lock = threading.Lock()  # around loading, and around the tokenizer's padding
         self._model: Any = None
+        threading.Thread(target=self.embed, args=([],), name="toolcell-embedder", daemon=True).start()
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         with self._lock:
             if self._model is None:
                 self._model = _loaded()
-            return cast("Sequence[Sequence[float]]", self._model.embed(list(texts), norm=True))
+            return cast("Sequence[Sequence[float]]", self._model.embed(list(texts), norm=True)) if texts else []
 
 
 def _loaded() -> Any:

@@ -7,6 +7,7 @@ held while a piece is read. A link in a comment or a script counts too: the page
 import html
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 from urllib.parse import urljoin
 
@@ -17,6 +18,7 @@ __all__ = ["MOST_LINKS", "links_in"]
 
 MOST_LINKS: Final = 2_000
 """The most links that are taken from a page, the first ones."""
+_MOST_TRIED = 10 * MOST_LINKS  # to read one takes 15 µs
 _PIECE = 256 * 1024
 _LINK = re.compile(
     r"""\b(?:href|src)\s{0,8}=\s{0,8}(?:"([^"<>]{1,8192})"|'([^'<>]{1,8192})'|([^\s"'<>]{1,8192}))"""
@@ -34,7 +36,11 @@ def links_in(body: bytes, url: str) -> list[Target]:
     base = _BASE.search(text[:_HEAD])
     around = urljoin(url, html.unescape(base[1])) if base is not None else url
     found: dict[str, Target] = {}
-    for written in _written(text):
+    tried: set[str] = set()
+    for written in islice(_written(text), _MOST_TRIED):
+        if written in tried:
+            continue
+        tried.add(written)
         target = _target(around, written)
         if target is not None:
             found.setdefault(target.url, target)

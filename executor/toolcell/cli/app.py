@@ -1,6 +1,7 @@
 """The commands and their options. The code of a command is imported when it runs, so --help is fast."""
 
 import sys
+from typing import Any
 
 import click
 
@@ -289,3 +290,58 @@ def approvals_revoke(approval: str, state: str | None) -> None:
     from . import approvals as it
 
     sys.exit(it.guarded(lambda: it.revoke(state, approval)))
+
+
+@toolcell.command(short_help="Offer tools to MCP clients.")
+@click.argument("tools", nargs=-1, metavar="[TOOLS]...")
+@click.option("--stdio", "transport", flag_value="stdio", help="Serve one client, which starts this command itself.")
+@click.option("--http", "transport", flag_value="http", help="Serve clients over HTTP, at the path /mcp.")
+@click.option(
+    "--base-tools", "base", is_flag=True, help="Offer the base tools too: read, write, edit, shell and others."
+)
+@click.option("--workspace", default=".", show_default=True, metavar="DIRECTORY", help="The workspace of each session. "
+              "{principal} in it stands for the client's name in the tokens.")  # fmt: skip
+@click.option("--kind", type=click.Choice(["main", "branch", "worker"]), default="main", show_default=True,
+              help="The kind of the sessions. A worker reads only.")  # fmt: skip
+@click.option("--profile", type=click.Choice(["main", "branch", "worker"]),
+              help="The profile of this kind in the settings, instead of the profile of --kind.")  # fmt: skip
+@click.option("--config", metavar="FILE", help="A further toolcell.toml, which overrides the user's and the one here.")
+@click.option("--state", metavar="DIRECTORY", help="Keep the journal and requests for approval in this directory.")
+@click.option("--approve-by-elicitation", is_flag=True,
+              help="Ask the client itself for approval of its calls. Without it, they are denied, or wait for "
+              "`toolcell approvals` if there is a state directory.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address for --http. Any other than loopback "
+              "needs tokens.")  # fmt: skip
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="The port for --http. 0: any."
+)
+@click.option("--tokens", metavar="FILE", help="A file with `name token` on each line: the clients of --http.")
+@click.option("--tokens-env", metavar="NAME", help="An environment variable with the same text.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A name of this server, such as "
+              "mcp.example.org. May be repeated.")  # fmt: skip
+@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="An origin of web pages that may make "
+              "requests, such as https://app.example.org. May be repeated.")  # fmt: skip
+@click.option("--prompts", metavar="MODULE:OBJECT", help="An object with prompts, see toolcell.mcp.Prompts.")
+@click.option("--resources", metavar="MODULE:OBJECT", help="An object with resources, see toolcell.mcp.Resources.")
+@click.option(
+    "--completions", metavar="MODULE:OBJECT", help="An object with completions, see toolcell.mcp.Completions."
+)
+@click.option("--name", default="toolcell", show_default=True, help="The name that clients see.")
+def serve(transport: str | None, **options: Any) -> None:
+    """Offer TOOLS to clients of the Model Context Protocol. Each call runs in a sandboxed process.
+
+    TOOLS are MODULE:OBJECT, a tool, a function, a toolset or a list of them; the module is imported here. MODULE alone
+    offers every tool of a module that is imported in the sandbox only.
+
+    \b
+    toolcell serve --stdio my_tools:TOOLS
+    toolcell serve --http --base-tools --kind worker --workspace ./project
+    toolcell serve --http my_tools --tokens tokens.txt --workspace 'work/{principal}'
+
+    Needs pip install 'toolcell[mcp]'. Exit status: 0 at the end, 2 for wrong use.
+    """
+    if transport is None:
+        raise click.UsageError("Say how to serve: --stdio or --http.")
+    from .serve import ServeOptions, run
+
+    sys.exit(run(ServeOptions(over_http=transport == "http", **options)))

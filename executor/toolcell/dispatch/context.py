@@ -8,7 +8,7 @@ from toolcell.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
-from .reports import OnProgress
+from .reports import OnLog, OnProgress
 from .route import Routes
 from .services import Caller, Services
 from .streams import OnOutput
@@ -41,6 +41,7 @@ class CallContext(NamedTuple):
     """The session's public object, which a host tool gets."""
     trace: CallTrace | None = None
     """The span of the call; None if the supervisor has no telemetry."""
+    on_log: OnLog | None = None
     fate: CallFate | None = None
     """Filled in if the caller is cancelled. None if nobody asks."""
     approver: Approver | None = None

@@ -171,8 +171,9 @@ class _HostReporter:
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         if not self.ended:
-            journal, session_id = self._context.services.journal, self._context.caller.id
-            tell_log(journal, session_id, self._call.id, self._call.tool, level, message, fields)
+            context, call = self._context, self._call
+            journal = context.services.journal
+            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log)
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace

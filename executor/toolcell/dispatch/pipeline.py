@@ -45,7 +45,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """Make one attempt at a call, step by step. The first attempt has `number` 1."""
-    services, caller, routes, call_id, timeout_s, _, _, _, _, fate, _ = context
+    services, caller, routes, call_id, timeout_s, _, _, _, _, _, fate, _ = context
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:

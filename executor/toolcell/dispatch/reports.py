@@ -10,6 +10,8 @@ from toolcell.pool.budget import Charge
 from toolcell_tools.preview import printable
 
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+OnLog = Callable[[str, str, Mapping[str, Any]], None]
+"""Receives what a tool logs: `on_log("info", "message", fields)`. It runs on the event loop and must return at once."""
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -53,9 +55,15 @@ def tell_log(
     level: str,
     message: str,
     fields: Mapping[str, Any],
+    on_log: OnLog | None = None,
 ) -> None:
-    """Write a tool's log entry to the log and the journal."""
+    """Write a tool's log entry to the log and the journal, and pass it to the caller."""
     line = printable(message)  # a tool must not forge other log lines
     _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
     data = {"tool": tool, "level": level, "message": message, "fields": fields}
     journal.write(Record("log", session_id, call_id, data))
+    if on_log is not None:
+        try:
+            on_log(level, message, fields)
+        except Exception:
+            _log.exception("on_log of call %s raised", call_id)

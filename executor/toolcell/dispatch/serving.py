@@ -148,8 +148,10 @@ class SessionRun(Run):
     def on_log(self, log: Log) -> None:
         if not self._may_record("log"):
             return
-        journal, session_id = self._services.journal, self._context.caller.id
-        tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
+        journal, context = self._services.journal, self._context
+        tell_log(
+            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, context.on_log
+        )
 
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:

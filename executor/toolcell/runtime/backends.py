@@ -37,7 +37,7 @@ def channel_of(config: Config | None) -> "Channel | None":
                     "[supervisor.channel] of the kind 'webhook' has no url. Name where messages are posted."
                 )
             options = {name: table[name] for name in ("private", "approves", "timeout_s") if name in table}
-            return WebhookChannel(table["url"], credential=_key(table, header="Authorization"), **options)
+            return WebhookChannel(table["url"], credential=_key(table), **options)
         case _:
             return None
 
@@ -95,7 +95,7 @@ def _search_of(table: Mapping[str, Any]) -> "SearchProvider":
 
     private = table.get("private", False)
     if table["kind"] == "searxng":
-        return SearXNG(table["url"], credential=_key(table, header="Authorization"), private=private)
+        return SearXNG(table["url"], credential=_key(table), private=private)
     is_brave = table["kind"] == "brave"
     key = _key(table, header="X-Subscription-Token") if is_brave else _key(table, prefix="Bearer ")
     if key is None:
@@ -105,8 +105,10 @@ def _search_of(table: Mapping[str, Any]) -> "SearchProvider":
     return (BraveSearch if is_brave else TavilySearch)(table["url"], key, private=private)
 
 
-def _key(table: Mapping[str, Any], **defaults: str) -> Credential | None:
+def _key(table: Mapping[str, Any], header: str = "Authorization", prefix: str = "") -> Credential | None:
     """The credential in a table that says where its secret is, or None."""
-    places: dict[str, Any] = {name: table[name] for name in ("value_env", "value_file") if name in table}
-    said: dict[str, Any] = {name: table[name] for name in ("header", "prefix") if name in table}
-    return Credential(**{**defaults, **said, **places}) if places else None
+    env, file = table.get("value_env"), table.get("value_file")
+    if env is None and file is None:
+        return None
+    header, prefix = table.get("header", header), table.get("prefix", prefix)
+    return Credential(header=header, prefix=prefix, value_env=env, value_file=file)

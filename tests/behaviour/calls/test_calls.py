@@ -342,6 +342,12 @@ async def test_progress_may_be_heard_by_an_async_function(main: Session) -> None
     assert sorted(heard) == ["step 0", "step 1", "step 2"]
 
 
+async def test_the_log_of_a_tool_is_heard_by_the_caller(main: Session) -> None:
+    heard: list[object] = []
+    await main.call("report", {"steps": 2}, on_log=lambda *said: heard.append(said))
+    assert heard == [("warning", "done with it", {"steps": 2})]
+
+
 async def test_a_listener_that_raises_harms_nobody(main: Session) -> None:
     async def raise_later(*_: object) -> None:
         raise RuntimeError("the user's own")
@@ -351,6 +357,7 @@ async def test_a_listener_that_raises_harms_nobody(main: Session) -> None:
 
     for listener in (raise_later, raise_now):
         assert (await main.call("report", {"steps": 3}, on_progress=listener)).output == "reported"
+    assert (await main.call("report", {"steps": 3}, on_log=raise_now)).output == "reported"
     assert (await main.call("echo", {"value": 1})).output == 1
 
 

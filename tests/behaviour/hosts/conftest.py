@@ -48,7 +48,7 @@ def told(command: Sequence[str], **options: Any) -> Found:
     return found
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def programs_are_forked(warm: None) -> None:
     """Nearly all tests of this folder run one."""
 

@@ -15,7 +15,7 @@ from toolcell_tools.preview import Preview
 from .glob import compiled_glob
 from .outputs import MATCHES
 from .search import Line, Searcher
-from .walk import Directory, walk
+from .walk import WalkedDirectory, walk
 
 __all__ = ["grep"]
 
@@ -122,7 +122,7 @@ def _files(
             ctx.progress(f"{tally.searched:,} files searched")
 
 
-def _contents(directory: Directory, names: list[str], tally: _Tally) -> Iterator[tuple[str, bytes]]:
+def _contents(directory: WalkedDirectory, names: list[str], tally: _Tally) -> Iterator[tuple[str, bytes]]:
     if not names:
         return
     try:

@@ -12,7 +12,7 @@ from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
 
 from .outputs import LISTING
-from .walk import Directory, walk
+from .walk import WalkedDirectory, walk
 
 __all__ = ["list_directory"]
 
@@ -52,7 +52,7 @@ def list_directory(
     return Answer(output=output, display=f"Listed {path}: {counted}")
 
 
-def _entries(directory: Directory, most: int) -> list[dict[str, object]]:
+def _entries(directory: WalkedDirectory, most: int) -> list[dict[str, object]]:
     """The first `most` entries of a directory."""
     found: list[dict[str, object]] = []
     kinds = (("file", directory.files), ("link", directory.links), ("directory", directory.directories))

@@ -61,7 +61,7 @@ def parsed(patch: str) -> list[FileChange]:
 class _Lines:
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
-        self.at = 0
+        self.at: int = 0
 
     @property
     def line(self) -> str | None:

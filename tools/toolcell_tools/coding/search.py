@@ -48,9 +48,11 @@ class Line(NamedTuple):
 class Searcher:
     """A compiled expression, and a text that every match contains."""
 
-    def __init__(self, pattern: re.Pattern[bytes] | re.Pattern[str], needed: bytes, context: int) -> None:
-        self._bytes = pattern if isinstance(pattern.pattern, bytes) else None
-        self._text = pattern if isinstance(pattern.pattern, str) else None
+    def __init__(
+        self, in_bytes: re.Pattern[bytes] | None, in_text: re.Pattern[str] | None, needed: bytes, context: int
+    ) -> None:
+        self._bytes = in_bytes
+        self._text = in_text
         self._needed = needed
         self._context = context
 
@@ -64,8 +66,9 @@ class Searcher:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # FutureWarning of a set that contains a bracket
-                compiled = re.compile(source.encode(), flags) if pattern.isascii() else re.compile(source, flags)
-            return cls(compiled, needed, context)
+                if pattern.isascii():
+                    return cls(re.compile(source.encode(), flags), None, needed, context)
+                return cls(None, re.compile(source, flags), needed, context)
         except re.error as error:
             place = f" at character {error.pos + 1}" if error.pos is not None else ""
             raise ToolFailure(

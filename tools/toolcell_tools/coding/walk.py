@@ -11,13 +11,13 @@ from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import MAX_BYTES, NOTHING, Ignored
 
-__all__ = ["Directory", "walk"]
+__all__ = ["WalkedDirectory", "walk"]
 
 _NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
-class Directory(NamedTuple):
+class WalkedDirectory(NamedTuple):
     """One directory of a walk. `path` is relative to the workspace, and empty or ends in a slash. The names are sorted;
     links are neither followed nor among the files."""
 
@@ -30,7 +30,7 @@ class Directory(NamedTuple):
 
 def walk(
     workspace: WorkspaceReader, start: str, *, depth: int = 10_000, everything: bool = False
-) -> Iterator[Directory]:
+) -> Iterator[WalkedDirectory]:
     """The directories at and below `start`, `depth` levels of them. A directory that cannot be read is left out, except
     `start`. `everything` takes in ignored entries too, but never a version control system's own directory.
 
@@ -58,7 +58,7 @@ def walk(
             stack.extend((f"{path}{name}/", f"{place}/{name}", rules, left - 1) for name in reversed(found.directories))
 
 
-def _directory(path: str, place: str, rules: Ignored) -> Directory:
+def _directory(path: str, place: str, rules: Ignored) -> WalkedDirectory:
     files: list[str] = []
     links: list[str] = []
     directories: list[str] = []
@@ -77,7 +77,7 @@ def _directory(path: str, place: str, rules: Ignored) -> Directory:
     files.sort()
     links.sort()
     directories.sort()
-    return Directory(path, place, files, links, directories)
+    return WalkedDirectory(path, place, files, links, directories)
 
 
 def _rules_above(root: str, path: str) -> Ignored:

@@ -1,0 +1,1 @@
+"""An MCP server for the tools of a supervisor. Importing this package loads nothing."""

@@ -1,0 +1,267 @@
+"""MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
+
+import ipaddress
+import json
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import anyio
+import uvicorn
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from pydantic_core import from_json
+from starlette.responses import Response
+
+from toolcell.errors import UsageError
+
+from .bounds import ServerBounds
+from .events import EventLog, SessionEvents
+from .principal import PrincipalServer
+from .tokens import TokenList
+
+__all__ = ["HttpOptions", "McpApp", "serve"]
+
+PATH: Final = "/mcp"
+RETRY_MS: Final = 1000
+"""How long a client waits before it resumes a stream."""
+BODY_S: Final = 30.0
+"""How long a client may take to send a request."""
+END_S: Final = 3.0
+"""How long open requests may take when the server ends."""
+MAX_OPEN: Final = 1000
+"""The connections of all clients at the same time."""
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Where a server listens, and for which names.
+
+    `hosts` are the values of the Host header besides those of the loopback interface, such as "mcp.example.org". With
+    `origins`, such as "https://app.example.org", pages of these origins may make requests; a browser names its page's
+    origin. With port 0, the system chooses a port.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+class Serving(Protocol):
+    """A running ToolServer, as this module needs it."""
+
+    @property
+    def bounds(self) -> ServerBounds: ...
+    @property
+    def tasks(self) -> TaskGroup: ...
+    async def principal(self, name: str = "") -> PrincipalServer: ...
+
+
+class McpApp:
+    """The ASGI application of a running ToolServer, for a program with an HTTP server of its own."""
+
+    def __init__(self, server: Serving, tokens: TokenList | None, options: HttpOptions) -> None:
+        """Without `tokens`, all clients are one principal."""
+        self._server = server
+        self._tokens = tokens
+        self._security = _security(options)
+        self._managers: dict[str, StreamableHTTPSessionManager] = {}
+        self._starting = anyio.Lock()
+        self._open: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await _no_lifespan(scope, receive, send)
+        if scope["path"] != PATH:
+            return await _answer(404, "Not found", scope, receive, send)
+        principal = "" if self._tokens is None else self._tokens.principal(_header(scope, b"authorization"))
+        if principal is None:
+            return await _answer(401, "A valid token is needed", scope, receive, send, {"WWW-Authenticate": "Bearer"})
+        if self._open[principal] >= self._server.bounds.streams:
+            return await _answer(429, "Too many requests at the same time", scope, receive, send, {"Retry-After": "1"})
+        self._open[principal] += 1
+        try:
+            body = await _body(receive, self._server.bounds.message_bytes)
+            if isinstance(body, int):
+                return await _refused(body, scope, receive, send)
+            manager = await self._manager(principal)
+            await manager.handle_request(scope, _replayed(body, receive), send)
+        finally:
+            self._open[principal] -= 1
+
+    async def _manager(self, principal: str) -> StreamableHTTPSessionManager:
+        """The MCP sessions of a principal."""
+        async with self._starting:
+            found = self._managers.get(principal)
+            if found is None:
+                bounds = self._server.bounds
+                found = _Manager(
+                    (await self._server.principal(principal)).server,
+                    EventLog(bounds.kept_bytes),
+                    security_settings=self._security,
+                    retry_interval=RETRY_MS,
+                    session_idle_timeout=bounds.idle_s,
+                    max_request_body_size=bounds.message_bytes,
+                    max_sessions=bounds.sessions,
+                )
+                await self._server.tasks.start(_run, found)
+                self._managers[principal] = found
+            return found
+
+
+class _Manager(StreamableHTTPSessionManager):
+    """MCP sessions, each with a store of its own: streams are named by the client, and not unique among sessions."""
+
+    def __init__(self, app: Any, log: EventLog, **options: Any) -> None:
+        self._log = log
+        super().__init__(app, **options)
+
+    @property
+    def event_store(self) -> SessionEvents:  # pyright: ignore[reportIncompatibleVariableOverride] - read for each session
+        return SessionEvents(self._log)
+
+    @event_store.setter
+    def event_store(self, _store: object) -> None:
+        """Ignore the store that the SDK would share among sessions."""
+
+
+async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()
+
+
+async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
+    """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
+    if tokens is None and not is_loopback(options.host):
+        raise UsageError(
+            f"{options.host} is not a loopback address, so clients must have tokens: --tokens FILE. Or listen on "
+            "127.0.0.1."
+        )
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with closing(socket.create_server((options.host, options.port), family=family, backlog=128)) as listener:
+        host, port = listener.getsockname()[:2]
+        config = uvicorn.Config(
+            McpApp(server, tokens, options),
+            log_level="warning",
+            access_log=False,  # it would have nothing of use, and one line for each request
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            limit_concurrency=MAX_OPEN,
+            timeout_graceful_shutdown=int(END_S) - 1,
+        )
+        serving = uvicorn.Server(config)
+        task_status.started(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+        try:
+            await serving.serve(sockets=[listener])
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(END_S, shield=True):
+                if serving.started:
+                    await serving.shutdown(sockets=[listener])
+            raise
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is an address of the loopback interface. A name is not one, except localhost."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _security(options: HttpOptions) -> TransportSecuritySettings:
+    """The Host and Origin headers that are accepted, against DNS rebinding."""
+    named = list(options.hosts)
+    if is_loopback(options.host):
+        named += _LOOPBACK
+    elif not ipaddress.ip_address(options.host).is_unspecified:
+        named.append(f"[{options.host}]" if ":" in options.host else options.host)
+    elif not named:
+        raise UsageError(f"A server on {options.host} must know its name: --allow-host mcp.example.org.")
+    hosts = [each for name in named for each in (name, f"{name}:*")]
+    origins = [each for name in _LOOPBACK for each in (f"http://{name}", f"http://{name}:*")]
+    own = origins if is_loopback(options.host) else []
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[*options.origins, *own])
+
+
+async def _body(receive: Receive, most: int) -> bytes | int:
+    """The body of a request, or the status of its refusal. Its depth is bounded here, by the JSON parser (200)."""
+    found = bytearray()
+    with anyio.move_on_after(BODY_S):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return 400
+            found += message.get("body", b"")
+            if len(found) > most:
+                return 413
+            if not message.get("more_body", False):
+                break
+        if found:
+            try:
+                from_json(bytes(found))
+            except ValueError:
+                return 400
+        return bytes(found)
+    return 408
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body once, and then what comes."""
+    sent = False
+
+    async def replay() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    found = [value for key, value in scope["headers"] if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+async def _answer(
+    status: int, text: str, scope: Scope, receive: Receive, send: Send, headers: dict[str, str] | None = None
+) -> None:
+    await Response(text, status_code=status, headers=headers, media_type="text/plain")(scope, receive, send)
+
+
+_REFUSALS: Final = {
+    400: (PARSE_ERROR, "The body is no JSON, or its values are nested too deeply."),
+    408: (INVALID_REQUEST, f"The body did not arrive within {BODY_S:.0f} s."),
+    413: (INVALID_REQUEST, "The body is too long."),
+}
+
+
+async def _refused(status: int, scope: Scope, receive: Receive, send: Send) -> None:
+    code, message = _REFUSALS[status]
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    await Response(json.dumps(body), status_code=status, media_type="application/json")(scope, receive, send)
+
+
+async def _no_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        while True:
+            event = (await receive())["type"].removeprefix("lifespan.")
+            await send({"type": f"lifespan.{event}.complete"})
+            if event == "shutdown":
+                return

@@ -1,0 +1,118 @@
+"""Prompts, resources and completions: of the program, by its protocols, and the artifacts of calls."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from .artifacts import Artifacts, Unreadable
+from .asking import Answers, InputRequired
+from .bounds import ServerBounds
+from .calls import is_modern
+from .pages import page
+from .questions import BadQuestion, RoundState, Unanswerable, put_to_client, read_questions, wire
+from .sources import Completions, Prompts, Resources
+
+__all__ = ["CompletionRequests", "PromptRequests", "ResourceRequests"]
+
+Context = ServerRequestContext[Any, Any]
+MAX_VALUES = 100
+"""The most values of a completion, by the protocol."""
+
+
+class PromptRequests:
+    """prompts/list and prompts/get."""
+
+    def __init__(self, principal: str, prompts: Prompts, bounds: ServerBounds) -> None:
+        self._principal = principal
+        self._prompts = prompts
+        self._bounds = bounds
+
+    async def list(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        found = await self._prompts.list_prompts(self._principal)
+        entries, cursor = page(found, params, self._bounds.page)
+        return types.ListPromptsResult(prompts=entries, next_cursor=cursor)
+
+    async def get(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        state = RoundState.read(params.request_state)
+        answers = state.told(params.input_responses)
+        for number in range(state.rounds, self._bounds.rounds + 1):
+            try:
+                return await self._got(params, answers)
+            except InputRequired as needed:
+                try:
+                    questions = read_questions(needed.asked, self._bounds.answers_bytes)
+                    able = questions.for_client(ctx.session.client_capabilities)
+                except (BadQuestion, Unanswerable) as error:
+                    raise MCPError(types.INVALID_PARAMS, str(error)) from None
+            if is_modern(ctx):
+                text = RoundState(answers, {name: wire(each) for name, each in able.items()}, "", number + 1).text()
+                return types.InputRequiredResult(input_requests=able, request_state=text)
+            answers = {**answers, **await put_to_client(ctx, able, self._bounds.answer_s)}
+        raise MCPError(types.INVALID_PARAMS, f"The prompt asked the client in {self._bounds.rounds} rounds.")
+
+    async def _got(self, params: types.GetPromptRequestParams, answers: Answers) -> types.GetPromptResult:
+        found = await self._prompts.get_prompt(self._principal, params.name, params.arguments or {}, answers)
+        if found is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:128]!r}.")
+        return found
+
+
+class ResourceRequests:
+    """resources/list, resources/templates/list and resources/read."""
+
+    def __init__(self, principal: str, resources: Resources | None, artifacts: Artifacts, bounds: ServerBounds) -> None:
+        self._principal = principal
+        self._resources = resources
+        self._artifacts = artifacts
+        self._bounds = bounds
+
+    async def list(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        own: Sequence[types.Resource] = ()
+        if self._resources is not None:
+            own = await self._resources.list_resources(self._principal)
+        entries, cursor = page([*own, *self._artifacts.resources], params, self._bounds.page)
+        return types.ListResourcesResult(resources=entries, next_cursor=cursor)
+
+    async def templates(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        found: Sequence[types.ResourceTemplate] = ()
+        if self._resources is not None:
+            found = await self._resources.list_templates(self._principal)
+        entries, cursor = page(found, params, self._bounds.page)
+        return types.ListResourceTemplatesResult(resource_templates=entries, next_cursor=cursor)
+
+    async def read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        try:
+            artifact = await self._artifacts.read(uri)
+        except Unreadable as error:
+            raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri[:1000]}) from None
+        if artifact is not None:
+            return types.ReadResourceResult(contents=[artifact])
+        found = None if self._resources is None else await self._resources.read_resource(self._principal, uri)
+        if found is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:1000]}", {"uri": uri[:1000]})
+        return types.ReadResourceResult(contents=list(found))
+
+
+class CompletionRequests:
+    """completion/complete."""
+
+    def __init__(self, principal: str, completions: Completions) -> None:
+        self._principal = principal
+        self._completions = completions
+
+    async def complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        context = {} if params.context is None else params.context.arguments or {}
+        argument = params.argument
+        found = await self._completions.complete(self._principal, params.ref, argument.name, argument.value, context)
+        values = list(found[:MAX_VALUES])
+        return types.CompleteResult(
+            completion=types.Completion(values=values, total=len(found), has_more=len(found) > len(values))
+        )

@@ -1,0 +1,190 @@
+"""ToolServer: the tools of a supervisor, offered to MCP clients."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+
+from toolcell import misuse
+from toolcell.errors import UsageError
+from toolcell.profile import Profile
+from toolcell.supervisor import Supervisor, runtime_of
+from toolcell_sandbox.refusal import named
+from toolcell_tools.capability import SessionKind
+
+from .approving import ApprovingChannel, ClientChannel
+from .bounds import ServerBounds
+from .principal import Offers, PrincipalServer, ServerIdentity
+from .sources import Completions, Prompts, Resources
+
+if TYPE_CHECKING:
+    from .http import HttpOptions
+    from .tokens import TokenList
+
+__all__ = ["PRINCIPAL", "ToolServer"]
+
+PRINCIPAL: Final = "{principal}"
+"""Stands for the name of the principal in the path of a workspace."""
+
+
+class ToolServer:
+    """Serves the tools of a running supervisor to MCP clients: `async with ToolServer(…) as server`, then
+    `serve_stdio` or `serve_http`.
+
+    Each authenticated principal has a session of its own, opened at its first request: of `kind`, with `profile`
+    (default: the kind's), on `workspace`, with the principal's name as its agent id. `{principal}` in the path of the
+    workspace stands for that name.
+
+    With `approve_by_elicitation`, a call that needs approval asks the client that made it. The client then decides
+    about its own calls. Without, such a call is decided by the supervisor's approver or in `Supervisor.approvals`, or
+    is denied. `prompts`, `resources` and `completions` are the program's own. `bounds` limit what a client can make the
+    server hold.
+    """
+
+    @named
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        workspace: str | Path,
+        kind: SessionKind | str = SessionKind.MAIN,
+        profile: Profile | None = None,
+        approve_by_elicitation: bool = False,
+        prompts: Prompts | None = None,
+        resources: Resources | None = None,
+        completions: Completions | None = None,
+        name: str = "toolcell",
+        version: str = "",
+        instructions: str | None = None,
+        bounds: ServerBounds | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._workspace = str(misuse.path("workspace", workspace))
+        self._kind = misuse.session_kind(kind)
+        self._profile = profile
+        self._channel_type: Callable[[], ClientChannel] = ApprovingChannel if approve_by_elicitation else ClientChannel
+        self._identity = ServerIdentity(name=name, version=version, instructions=instructions)
+        self._offers = Offers(prompts=prompts, resources=resources, completions=completions)
+        self.bounds = bounds or ServerBounds()
+        self._principals: dict[str, PrincipalServer] = {}
+        self._opening = anyio.Lock()
+        self._stack: AsyncExitStack | None = None
+        self._tasks: TaskGroup | None = None
+
+    def __repr__(self) -> str:
+        return f"<ToolServer {self._identity.name!r} of {self._supervisor!r}, {len(self._principals)} principals>"
+
+    async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise UsageError("The server has been entered already. Make another one.")
+        self._stack = AsyncExitStack()
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._stack is not None and self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for each in self._principals.values():
+                    await each.session.close(grace_s=0)
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """The tasks of the running server. Raises UsageError if it does not run."""
+        if self._tasks is None:
+            raise UsageError("The server is not running. Write: async with ToolServer(…) as server.")
+        return self._tasks
+
+    async def principal(self, name: str = "") -> PrincipalServer:
+        """The server of one principal. Its session is opened at the first time. Raises UsageError."""
+        tasks = self.tasks
+        async with self._opening:
+            found = self._principals.get(name)
+            if found is None:
+                found = self._principals[name] = await self._opened(name, tasks)
+            return found
+
+    async def _opened(self, name: str, tasks: TaskGroup) -> PrincipalServer:
+        channel = self._channel_type()
+        session = await self._supervisor.open_session(
+            self._kind,
+            workspace=self._workspace.replace(PRINCIPAL, name or "client"),
+            agent_id=name or "client",
+            session_id=f"mcp-{name}" if name else None,
+            channel=channel,
+            profile=self._profile,
+        )
+        opened = PrincipalServer(
+            name,
+            session,
+            channel,
+            self._supervisor.approvals,
+            tasks,
+            is_durable=runtime_of(self._supervisor).settings.state is not None,
+            identity=self._identity,
+            offers=self._offers,
+            bounds=self.bounds,
+        )
+        await opened.tools.refresh()
+        return opened
+
+    async def serve_stdio(self, own: tuple[int, int] | None = None) -> None:
+        """Serve the client at this process's standard input and output, until its end. Meanwhile, whatever else this
+        process prints goes to standard error. `own` are the descriptors of `claimed_stdio`, for a program that prints
+        before."""
+        from .stdio import serve
+
+        await serve(await self.principal(), self.bounds, own)
+
+    async def serve_http(
+        self,
+        *,
+        tokens: "TokenList | None" = None,
+        options: "HttpOptions | None" = None,
+        task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve HTTP until the task is cancelled, or the process gets SIGINT or SIGTERM. On asyncio only.
+
+        `url = await tasks.start(server.serve_http)` starts it in a task group. Raises UsageError for an address other
+        than loopback without `tokens`.
+        """
+        from .http import HttpOptions, serve
+
+        await serve(self, tokens, options or HttpOptions(), task_status)
+
+    async def tools_changed(self) -> None:
+        """Tell the clients of a change of the tools. The server finds changes by itself when a client lists tools, and
+        after each call."""
+        await self._tell(ToolsListChanged())
+
+    async def prompts_changed(self) -> None:
+        """Tell the clients that `prompts` offers others."""
+        await self._tell(PromptsListChanged())
+
+    async def resources_changed(self) -> None:
+        """Tell the clients that `resources` offers others."""
+        await self._tell(ResourcesListChanged())
+
+    async def resource_updated(self, uri: str) -> None:
+        """Tell the clients that subscribe to a resource that its content has changed."""
+        await self._tell(ResourceUpdated(uri))
+
+    async def _tell(self, event: ServerEvent) -> None:
+        for each in list(self._principals.values()):
+            await each.tell(event)

@@ -1,0 +1,243 @@
+"""Tasks (SEP-2663): calls that go on after their request. A client asks for their state, and answers their questions.
+
+A tool that is `long_running`, or whose metadata say so, becomes a task if the client supports tasks. A tool's error is
+a result, as for any call; the status "failed" is for what failed outside of the tool.
+"""
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import anyio
+import mcp_types as types
+from anyio.abc import TaskGroup
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.sizes import memory_of
+from toolcell_tools.errors import Cancelled
+from toolcell_tools.preview import printable
+
+from .approving import APPROVAL, answered, question
+from .asking import Answers
+from .bounds import ServerBounds
+from .calls import ClientCalls
+from .catalog import Offered
+from .questions import BadQuestion, Unanswerable, asked, fits, wire
+from .reports import MESSAGE_CHARS
+from .results import failed, infrastructure_error
+
+__all__ = ["EXTENSION", "TaskParams", "Tasks", "UpdateParams", "supports_tasks"]
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+POLL_MS: Final = 500
+"""How often a client should ask."""
+Context = ServerRequestContext[Any, Any]
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+_NEEDED: Final[dict[str, Any]] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+class TaskParams(types.RequestParams):
+    """The params of tasks/get and tasks/cancel."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """The params of tasks/update."""
+
+    input_responses: dict[str, dict[str, Any]]
+
+
+def supports_tasks(ctx: Context) -> bool:
+    """Whether the client supports tasks."""
+    capabilities = ctx.session.client_capabilities
+    return capabilities is not None and EXTENSION in (capabilities.extensions or {})
+
+
+def require_tasks(ctx: Context) -> None:
+    """Raise MCPError for a client that does not support tasks."""
+    if not supports_tasks(ctx):
+        message = f"The client does not support the extension {EXTENSION}, which the request needs."
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, _NEEDED)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True, eq=False)
+class _ClientTask:
+    """One call, and what its client sees of it."""
+
+    id: str
+    expires_at: float
+    ttl_ms: int
+    created: str = field(default_factory=_now)
+    updated: str = field(default_factory=_now)
+    status: Status = "working"
+    pending: types.InputRequests = field(default_factory=dict[str, Any])
+    answers: Answers = field(default_factory=Answers)
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    result: dict[str, Any] | None = None
+    error: types.ErrorData | None = None
+    bytes: int = 0
+    message: str = ""
+    """The last progress of the call."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("completed", "failed", "cancelled")
+
+    def become(self, status: Status) -> None:
+        self.status, self.updated = status, _now()
+
+    def progress(self, message: str, _fraction: float | None) -> None:
+        self.message, self.updated = printable(message[:MESSAGE_CHARS]), _now()
+
+    def envelope(self) -> dict[str, Any]:
+        said = {"statusMessage": self.message} if self.message else {}
+        return {
+            **said,
+            "taskId": self.id,
+            "status": self.status,
+            "createdAt": self.created,
+            "lastUpdatedAt": self.updated,
+            "ttlMs": self.ttl_ms,
+            "pollIntervalMs": POLL_MS,
+        }
+
+    async def ask(self, requests: types.InputRequests, within_s: float) -> Answers | None:
+        """Wait for the answers to all requests. None if they do not come in time."""
+        self.pending, self.answered = dict(requests), anyio.Event()
+        self.become("input_required")
+        with anyio.move_on_after(within_s):
+            await self.answered.wait()
+        is_answered = not self.pending
+        self.pending = {}
+        self.become("working")
+        return {name: self.answers[name] for name in requests} if is_answered else None
+
+    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
+        """Ask the client of the task for approval, for the channel."""
+        said = await self.ask(question(request).requests, max(0.0, request.expires_at - time.time()))
+        if said is None:
+            return Denied("The client did not answer in time.")
+        self.answers.pop(APPROVAL, None)  # the next question of this name is another one
+        return answered(types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+
+
+class Tasks:
+    """The tasks of one principal. `tasks` runs them until the server ends."""
+
+    def __init__(self, calls: ClientCalls, tasks: TaskGroup, bounds: ServerBounds) -> None:
+        self._calls = calls
+        self._group = tasks
+        self._bounds = bounds
+        self._known: dict[str, _ClientTask] = {}
+
+    def start(
+        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, answers: Answers
+    ) -> dict[str, Any]:
+        """Begin a task, and return its envelope. Raises MCPError if too many are kept."""
+        self._prune()
+        kept = sum(task.bytes for task in self._known.values())
+        if len(self._known) >= self._bounds.tasks or kept >= self._bounds.kept_bytes:
+            message = f"Too many tasks are kept: {len(self._known)}. Try again when the first of them has expired."
+            raise MCPError(types.INTERNAL_ERROR, message, {"retryable": True})
+        task = _ClientTask(
+            secrets.token_hex(16), time.monotonic() + self._bounds.task_s, int(self._bounds.task_s * 1000)
+        )
+        task.answers = dict(answers)
+        self._known[task.id] = task
+        capabilities = ctx.session.client_capabilities
+        self._group.start_soon(self._run, task, offered, params, capabilities)
+        return {**task.envelope(), "resultType": "task"}
+
+    async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """The state of a task, with its result, its error or its open questions."""
+        task = self._found(ctx, params.task_id)
+        told = task.envelope()
+        if task.pending:
+            told["inputRequests"] = {name: wire(each) for name, each in task.pending.items()}
+        if task.result is not None:
+            told["result"] = task.result
+        if task.error is not None:
+            told["error"] = wire(task.error)
+        return told
+
+    async def update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
+        """Take answers to open questions. An answer that does not fit, or to no open question, is ignored."""
+        task = self._found(ctx, params.task_id)
+        for name, answer in params.input_responses.items():
+            request = task.pending.get(name)
+            if request is not None and fits(wire(request), answer):
+                task.answers[name] = answer
+                del task.pending[name]
+        if task.status == "input_required" and not task.pending:
+            task.become("working")
+            task.answered.set()
+        return {}
+
+    async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """End the call of a task with its processes. Do nothing if it has ended."""
+        self._found(ctx, params.task_id).scope.cancel()
+        return {}
+
+    def _found(self, ctx: Context, id: str) -> _ClientTask:
+        require_tasks(ctx)
+        self._prune()
+        task = self._known.get(id)
+        if task is None:
+            raise MCPError(types.INVALID_PARAMS, f"There is no task {id[:80]!r}.")
+        return task
+
+    def _prune(self) -> None:
+        now = time.monotonic()
+        for id in [id for id, task in self._known.items() if task.is_over and task.expires_at <= now]:
+            del self._known[id]
+
+    async def _run(
+        self,
+        task: _ClientTask,
+        offered: Offered,
+        params: types.CallToolRequestParams,
+        capabilities: types.ClientCapabilities | None,
+    ) -> None:
+        with anyio.move_on_at(anyio.current_time() + self._bounds.task_s), task.scope:
+            task.result, task.error = await self._outcome(task, offered, params, capabilities)
+        task.pending, task.answers = {}, {}
+        if task.result is None and task.error is None:
+            return task.become("cancelled")
+        task.bytes = memory_of(task.result)
+        task.become("completed" if task.error is None else "failed")
+
+    async def _outcome(
+        self,
+        task: _ClientTask,
+        offered: Offered,
+        params: types.CallToolRequestParams,
+        capabilities: types.ClientCapabilities | None,
+    ) -> tuple[dict[str, Any] | None, types.ErrorData | None]:
+        """The result of the call, or the error outside of its tool; neither for a call that was cancelled."""
+        for _ in range(self._bounds.rounds + 1):
+            result = await self._calls.attempt(offered, params.arguments, task.answers, task, None, task.progress)
+            if isinstance(result.error, Cancelled):
+                return None, None
+            error = infrastructure_error(result)
+            if error is not None:
+                return None, error
+            try:
+                questions = asked(result, self._bounds.answers_bytes)
+                if questions is None:
+                    return self._calls.written(offered, params.arguments, result), None
+                able = questions.for_client(capabilities)
+            except (BadQuestion, Unanswerable) as refusal:
+                return failed(str(refusal)), None
+            if await task.ask(able, self._bounds.answer_s) is None:
+                return failed("The client did not answer in time."), None
+        return failed(f"The tool asked the client in {self._bounds.rounds} rounds, and needs more."), None

@@ -1,0 +1,229 @@
+"""The server over HTTP on loopback, with the SDK's client and with hostile ones."""
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+
+from toolcell import Supervisor, UsageError
+from toolcell.mcp import ServerBounds, TokenList, ToolServer
+from toolcell.mcp.server.http import HttpOptions
+
+from .conftest import Serve
+from .test_calls import MODES, approves, says_ann, text_of
+
+ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
+TOKENS = TokenList({"ann": ANN, "bob": BOB})
+
+
+@asynccontextmanager
+async def client_of(url: str, token: str = "", mode: str = "legacy", **options: Any) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **options) as client,
+    ):
+        yield client
+
+
+def rpc(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+INITIALIZE = rpc(
+    "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "test", "version": "1"}
+)
+HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_principal_has_a_session_of_its_own(serve: Serve, tmp_path: Path, mode: str) -> None:
+    async with serve(tokens=TOKENS, workspace=tmp_path / "{principal}", kind="branch") as url:
+        told: dict[str, Any] = {}
+        for token in (ANN, BOB, ANN):
+            async with client_of(url, token, mode) as client:
+                told.setdefault(token, []).append((await client.call_tool("whoami", {})).structured_content)
+                await client.call_tool("save", {"path": "mine", "text": token})
+        (first, third), (second,) = told[ANN], told[BOB]
+        assert first == third == {"agent": "ann", "session": "mcp-ann", "kind": "branch"}
+        assert second["agent"] == "bob" and second["session"] != first["session"]
+    assert (tmp_path / "ann" / "mine").read_text() == ANN
+    assert (tmp_path / "bob" / "mine").read_text() == BOB
+
+
+async def test_requests_without_a_valid_token_reach_nothing(serve: Serve) -> None:
+    async with serve(tokens=TOKENS) as url, httpx2.AsyncClient() as http:
+        for header in (None, "", "Bearer", f"Basic {ANN}", f"Bearer {ANN[:-1]}", f"Bearer {ANN}x", "Bearer \x80"):
+            headers = HEADERS if header is None else {**HEADERS, "Authorization": header.encode("latin-1")}
+            answer = await http.post(url, json=INITIALIZE, headers=headers)  # type: ignore[arg-type]
+            assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
+            assert ANN not in answer.text
+        two = [*HEADERS.items(), ("Authorization", f"Bearer {ANN}"), ("Authorization", f"Bearer {BOB}")]
+        assert (await http.post(url, json=INITIALIZE, headers=two)).status_code == 401
+
+
+async def test_an_mcp_session_is_not_anothers_even_with_its_id(serve: Serve) -> None:
+    async with serve(tokens=TOKENS) as url, httpx2.AsyncClient() as http:
+        anns = {**HEADERS, "Authorization": f"Bearer {ANN}"}
+        opened = await http.post(url, json=INITIALIZE, headers=anns)
+        id = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"]}
+        bobs = {**HEADERS, "Authorization": f"Bearer {BOB}", **id}
+        assert (await http.post(url, json=rpc("tools/list"), headers=bobs)).status_code == 404
+        assert (await http.delete(url, headers=bobs)).status_code == 404
+        assert (await http.post(url, json=rpc("tools/list"), headers={**anns, **id})).status_code == 200
+
+
+async def test_other_hosts_and_origins_are_refused(serve: Serve) -> None:
+    async with serve() as url, httpx2.AsyncClient() as http:
+        for header in ({"Host": "evil.example.org"}, {"Origin": "http://evil.example.org"}, {"Origin": "null"}):
+            answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, **header})
+            assert answer.status_code in (403, 421)
+        assert (await http.post(url, json=INITIALIZE, headers=HEADERS)).status_code == 200
+        assert (await http.get(url.replace("/mcp", "/"))).status_code == 404
+
+
+async def test_a_server_does_not_listen_elsewhere_without_tokens_or_a_name(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    async with ToolServer(supervisor, workspace=tmp_path) as server:
+        with pytest.raises(UsageError, match="--tokens"):
+            await server.serve_http(options=HttpOptions(host="0.0.0.0", port=0))
+        with pytest.raises(UsageError, match="--tokens"):
+            await server.serve_http(options=HttpOptions(host="example.org", port=0))
+        with pytest.raises(UsageError, match="--allow-host"):
+            await server.serve_http(tokens=TOKENS, options=HttpOptions(host="0.0.0.0", port=0))
+
+
+async def test_long_deep_and_broken_bodies_are_refused_and_others_served(serve: Serve) -> None:
+    bounds = ServerBounds(message_bytes=100_000)
+    async with serve(bounds=bounds) as url, httpx2.AsyncClient() as http:
+        long = json.dumps(rpc("ping", text="x" * 100_000))
+        deep = '{"jsonrpc":"2.0","id":1,"method":"ping","params":' + '{"a":' * 5_000 + "1" + "}" * 5_001
+        for body, status in ((long, 413), (deep, 400), ("[" * 90_000, 400), ("{", 400), ('"x"', 400), ("", 400)):
+            for version in ("2025-11-25", "2026-07-28"):
+                headers = {**HEADERS, "MCP-Protocol-Version": version}
+                assert (await http.post(url, content=body, headers=headers)).status_code == status, body[:20]
+        async with client_of(url) as client:
+            assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_one_principal_cannot_take_the_places_of_another(serve: Serve) -> None:
+    bounds = ServerBounds(streams=3, sessions=2)
+    async with serve(tokens=TOKENS, bounds=bounds) as url, httpx2.AsyncClient() as http:
+        anns = {**HEADERS, "Authorization": f"Bearer {ANN}"}
+        opened = [await http.post(url, json=INITIALIZE, headers=anns) for _ in range(4)]
+        assert [each.status_code for each in opened] == [200, 200, 503, 503]
+        ids = [each.headers["Mcp-Session-Id"] for each in opened[:2]]
+        call = rpc("tools/call", name="sleep", arguments={"seconds": 3, "mark": "mark"})
+        statuses: list[int] = []
+
+        async def request(number: int) -> None:
+            headers = {**anns, "Mcp-Session-Id": ids[number % 2]}
+            answer = await http.post(url, json={**call, "id": number}, headers=headers, timeout=20)
+            statuses.append(answer.status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(8):
+                tasks.start_soon(request, number)
+            await anyio.sleep(0.5)
+            async with client_of(url, BOB) as bob:
+                with anyio.fail_after(10):
+                    assert text_of(await bob.call_tool("add", {"a": 2, "b": 2})) == "4"
+        assert statuses.count(429) == 5 and statuses.count(200) == 3
+
+
+async def test_a_client_that_never_finishes_its_request_delays_nobody(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.mcp.server.http.BODY_S", 0.5)
+    async with serve() as url:
+        port = httpx2.URL(url).port
+        with socket.create_connection(("127.0.0.1", port or 0)) as slow:
+            slow.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+            async with client_of(url) as client:
+                assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+            slow.settimeout(5)
+            with anyio.fail_after(5):
+                answer = await anyio.to_thread.run_sync(slow.recv, 100)
+            assert b" 408 " in answer.splitlines()[0]
+
+
+async def test_a_client_that_does_not_read_loses_messages_and_delays_nobody(serve: Serve) -> None:
+    async with serve() as url, client_of(url, mode="2026-07-28") as client:
+        host = httpx2.URL(url)
+        meta = {
+            types.PROTOCOL_VERSION_META_KEY: "2026-07-28",
+            types.CLIENT_CAPABILITIES_META_KEY: {},
+            "progressToken": "p",
+        }
+        body = json.dumps(rpc("tools/call", name="report", arguments={"steps": 20_000}, _meta=meta)).encode()
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
+            f"Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
+            f"Mcp-Name: report\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", host.port or 0)) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.sendall(head.encode() + body)
+            await anyio.sleep(1)
+            with anyio.fail_after(10):
+                assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_questions_and_approvals_work_over_http(serve: Serve, mode: str) -> None:
+    async with serve(approve_by_elicitation=True) as url:
+        async with client_of(url, mode=mode, elicitation_callback=says_ann) as client:
+            assert text_of(await client.call_tool("hello", {})) == "hello Ann"
+        async with client_of(url, mode=mode, elicitation_callback=approves) as client:
+            assert text_of(await client.call_tool("pay", {"amount": 2})) == "paid 2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_cancelled_request_ends_its_call_over_http(serve: Serve, tmp_path: Path, mode: str) -> None:
+    async with serve() as url, client_of(url, mode=mode) as client:
+        with anyio.move_on_after(1.0):
+            await client.call_tool("sleep", {"seconds": 1.5, "mark": "mark"})
+        await anyio.sleep(1.5)
+        assert (tmp_path / "mark").read_text().isdecimal()  # and not "slept"
+        assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_a_client_hears_of_changes_on_a_stream_that_it_listens_to(supervisor: Supervisor, tmp_path: Path) -> None:
+    async with ToolServer(supervisor, workspace=tmp_path) as server, anyio.create_task_group() as tasks:
+        url = await tasks.start(partial(server.serve_http, options=HttpOptions(port=0)))
+        async with (
+            client_of(url, mode="2026-07-28") as client,
+            client.listen(tools_list_changed=True) as events,
+        ):
+            await server.tools_changed()
+            with anyio.fail_after(5):
+                async for event in events:
+                    assert type(event).__name__ == "ToolsListChanged"
+                    break
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_token_is_in_no_message_and_in_no_repr(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with serve(tokens=TOKENS) as url:
+        async with client_of(url, ANN) as client:
+            with pytest.raises(MCPError):
+                await client.call_tool("nobody", {})
+        async with httpx2.AsyncClient() as http:
+            await http.post(url, json=INITIALIZE, headers={**HEADERS, "Authorization": f"Bearer {BOB}zz"})
+    assert repr(TOKENS) == "<TokenList of 2 principals>"
+    ours = [each.getMessage() for each in caplog.records if not each.name.startswith(("httpx", "httpcore"))]
+    assert not any(token in line for line in ours for token in (ANN, BOB))
