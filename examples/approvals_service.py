@@ -6,7 +6,7 @@
 import hmac
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ sessions: dict[str, Session] = {}
 
 
 @asynccontextmanager
-async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
     with tempfile.TemporaryDirectory() as workspace:
         async with supervisor:
             sessions["shop"] = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
