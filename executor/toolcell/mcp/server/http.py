@@ -1,5 +1,6 @@
 """MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
 
+import asyncio
 import ipaddress
 import json
 import socket
@@ -17,6 +18,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from toolcell.errors import UsageError
 
@@ -30,8 +32,12 @@ __all__ = ["HttpOptions", "McpApp", "serve"]
 PATH: Final = "/mcp"
 RETRY_MS: Final = 1000
 """How long a client waits before it resumes a stream."""
+HEAD_S: Final = 10.0
+"""How long a connection may be open without the head of a request."""
 BODY_S: Final = 30.0
 """How long a client may take to send a request."""
+INITIALIZE_BYTES: Final = 64 * 1024
+"""The longest request that opens an MCP session: what the client says of itself is kept as long as the session."""
 END_S: Final = 3.0
 """How long open requests may take when the server ends."""
 MAX_OPEN: Final = 1000
@@ -142,6 +148,35 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
+class _Connection(H11Protocol):
+    """A connection that is closed if the next request does not come: it needs no token, and takes a place. Unlike
+    uvicorn's other parser, which is preferred where it is installed, h11 bounds the head of a request."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_response_complete(self) -> None:
+        self._await_head()  # uvicorn's own timer ends with the first byte
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        self._head = self.loop.call_later(HEAD_S, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+
 async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
     """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
@@ -154,6 +189,7 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             McpApp(server, tokens, options),
+            http=_Connection,
             log_level="warning",
             access_log=False,  # it would have nothing of use, and one line for each request
             lifespan="off",
@@ -213,9 +249,11 @@ async def _body(receive: Receive, most: int) -> bytes | int:
                 break
         if found:
             try:
-                from_json(bytes(found))
+                told: object = from_json(bytes(found))
             except ValueError:
                 return 400
+            if len(found) > INITIALIZE_BYTES and isinstance(told, dict) and told.get("method") == "initialize":
+                return 413
         return bytes(found)
     return 408
 
