@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -266,3 +267,23 @@ async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> N
         for length, is_taken in ((2_000, True), (1_000_000, False)):
             told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + "a" * length), headers=known)
             assert ("URI has at most" not in told.text) is is_taken
+
+
+async def test_a_request_of_many_small_objects_does_not_hold_up_the_loop(serve: Serve) -> None:
+    many = rpc("tools/call", name="whoami", arguments={"x": {str(number): {} for number in range(200_000)}})
+    longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while True:
+            began = time.monotonic()
+            await anyio.sleep(0.01)
+            longest = max(longest, time.monotonic() - began)
+
+    body = json.dumps(many)
+    async with serve() as url, httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        answer = await http.post(url, content=body, headers=HEADERS)
+        assert answer.status_code == 413 and "too many members" in answer.text
+        assert longest < 0.7
+        tasks.cancel_scope.cancel()
