@@ -183,8 +183,8 @@ class Session:
         timeout applies, or the profile's `wall_s`. `repair` is asked for better arguments after a validation error, at
         most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result. If the first
         call ended with an error, the next one runs, unless the outcome of the first is unknown. The same key with
-        another tool or other arguments is a UsageError. With a state directory, keys hold after a restart, in a session of
-        the same id.
+        another tool or other arguments is a UsageError. With a state directory, keys hold after a restart, in a session
+        of the same id.
         `on_progress(message, fraction)` is called with the tool's progress. `on_output(stream, text)` is called live
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
