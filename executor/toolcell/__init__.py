@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from toolcell_tools.base.web_article import web_article
     from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
     from toolcell_tools.coding import coding_tools
+    from toolcell_tools.confirmation import Confirmation
     from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from toolcell_tools.context import HostContext as _HostContext
     from toolcell_tools.context import Reporter, ToolContext, require
@@ -89,9 +90,15 @@ if TYPE_CHECKING:
     from toolcell_tools.pending import Pending
     from toolcell_tools.preview import Preview
     from toolcell_tools.provider import ProviderTool, provider_tool
+    from toolcell_tools.ready.ask_user import ask_user
+    from toolcell_tools.ready.exit_loop import exit_loop
+    from toolcell_tools.ready.load_artifacts import load_artifacts
+    from toolcell_tools.ready.load_memory import load_memory
+    from toolcell_tools.ready.transfer_to import transfer_to
     from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.shell import Completed, Shell
+    from toolcell_tools.signals import Signal, SignalKind
     from toolcell_tools.toolsets import (
         AnyTool,
         ApprovalRequired,
@@ -113,6 +120,7 @@ if TYPE_CHECKING:
     from toolcell_tools.typed import TypedTool, TypedToolAdapter, as_tool
     from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
+    from .agents import AgentRun, agent_tool, delegate
     from .approvals import (
         ApprovalEntry,
         ApprovalQueue,
@@ -160,8 +168,10 @@ if TYPE_CHECKING:
     from .policy import Explanation, Policy, PolicyRule, TierPolicy
     from .pool.recovery import SupervisorStatus
     from .profile import Profile
+    from .request_help import artifacts_text, instructions_of, preload_memory
     from .runtime.tasks import CallTask, TaskStatus
     from .session import Session
+    from .session_result import CallReport, SessionResult, SessionState
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
     from .usage_limits import SessionUsage, UsageLimits
@@ -215,6 +225,13 @@ _HOMES = {
     ),
     "toolcell_tools.typed": "TypedTool TypedToolAdapter as_tool",
     "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
+    "toolcell_tools.confirmation": "Confirmation",
+    "toolcell_tools.signals": "Signal SignalKind",
+    "toolcell_tools.ready.ask_user": "ask_user",
+    "toolcell_tools.ready.exit_loop": "exit_loop",
+    "toolcell_tools.ready.load_artifacts": "load_artifacts",
+    "toolcell_tools.ready.load_memory": "load_memory",
+    "toolcell_tools.ready.transfer_to": "transfer_to",
     "toolcell.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),
@@ -253,12 +270,16 @@ _HOMES = {
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
     "toolcell.usage_limits": "SessionUsage UsageLimits",
+    "toolcell.agents": "AgentRun agent_tool delegate",
+    "toolcell.request_help": "artifacts_text instructions_of preload_memory",
+    "toolcell.session_result": "CallReport SessionResult SessionState",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "CHANGING",
     "KIND_GRANTS",
+    "AgentRun",
     "Annotations",
     "AnyTool",
     "Approval",
@@ -277,6 +298,7 @@ __all__ = [
     "BrokeredHttp",
     "Cached",
     "CallOutcome",
+    "CallReport",
     "CallTask",
     "CallbackChannel",
     "Cancelled",
@@ -295,6 +317,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigProblem",
+    "Confirmation",
     "ConsoleChannel",
     "Content",
     "Crashed",
@@ -386,9 +409,13 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SessionKind",
+    "SessionResult",
+    "SessionState",
     "SessionUsage",
     "Shell",
     "ShownMessage",
+    "Signal",
+    "SignalKind",
     "StandingApproval",
     "StaticSearch",
     "StaticToolset",
@@ -428,24 +455,34 @@ __all__ = [
     "WorkspaceReader",
     "WorkspaceWriter",
     "Wrapper",
+    "agent_tool",
+    "artifacts_text",
     "as_tool",
     "as_tools",
+    "ask_user",
     "base_tools",
     "check_foreign_schema",
     "coding_tools",
+    "delegate",
     "dynamic_host_tool",
     "dynamic_tool",
     "encode_json",
     "encode_return",
+    "exit_loop",
     "host_tool",
+    "instructions_of",
     "is_dynamic",
+    "load_artifacts",
     "load_config",
+    "load_memory",
     "module_toolset",
     "parse_error",
+    "preload_memory",
     "provider_tool",
     "require",
     "tool",
     "toolset",
+    "transfer_to",
     "web_article",
 ]
 

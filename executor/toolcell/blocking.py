@@ -3,18 +3,19 @@
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell.profile import Profile
 from toolcell_sandbox.refusal import named
+from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -24,7 +25,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
-from . import misuse
+from . import misuse, request_help
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approvals, Approver
@@ -41,11 +42,12 @@ from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S
 from .runtime.tasks import CallTask, TaskStatus
+from .session_result import CallReport, SessionResult, SessionState
 from .telemetry import Metrics
 from .telemetry.tracing import Telemetry
 from .usage_limits import SessionUsage, UsageLimits
 
-__all__ = ["Session", "Supervisor"]
+__all__ = ["Session", "Supervisor", "preload_memory"]
 
 if TYPE_CHECKING:
     from toolcell_tools.exports import Export
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from .batch import AnyCall, BatchResult
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class BlockingCallOptions(TypedDict, total=False):
@@ -89,8 +92,71 @@ class Session:
         return self._inner.workspace
 
     @property
-    def usage(self) -> SessionUsage | None:
+    def agent_id(self) -> str:
+        return self._inner.agent_id
+
+    @property
+    def user_id(self) -> str:
+        return self._inner.user_id
+
+    @property
+    def context(self) -> str:
+        return self._inner.context
+
+    @property
+    def profile(self) -> Profile:
+        return self._inner.profile
+
+    @property
+    def state(self) -> SessionState:
+        return self._inner.state
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    @property
+    def usage(self) -> SessionUsage:
         return self._inner.usage
+
+    @property
+    def reports(self) -> tuple[CallReport, ...]:
+        return self._inner.reports
+
+    @property
+    def results(self) -> tuple[SessionResult, ...]:
+        return self._inner.results
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return self._inner.artifacts
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self._inner.config
+
+    @config.setter
+    def config(self, config: Mapping[str, Any]) -> None:
+        self._set("config", config)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return self._inner.values
+
+    @values.setter
+    def values(self, values: dict[str, Any]) -> None:
+        self._set("values", values)
+
+    @property
+    def invocation_id(self) -> str:
+        return self._inner.invocation_id
+
+    @invocation_id.setter
+    def invocation_id(self, invocation_id: str) -> None:
+        self._set("invocation_id", invocation_id)
+
+    def _set(self, name: str, value: object) -> None:
+        self._running().call(setattr, self._inner, name, value)
 
     @property
     def grants(self) -> frozenset[Capability]:
@@ -171,6 +237,10 @@ class Session:
             raise
         return result
 
+    def call_again(self, confirmation: str, *, timeout: float | None = None) -> ToolResult:
+        """As `toolcell.Session.call_again`, without callbacks."""
+        return self._running().call(partial(self._inner.call_again, confirmation, timeout=timeout))
+
     def call_many(
         self,
         calls: "Iterable[AnyCall]",
@@ -238,6 +308,10 @@ class Session:
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
         usage_limits: UsageLimits | None = None,
+        user_id: str | None = None,
+        invocation_id: str | None = None,
+        context: str = "",
+        ttl_s: float | None = None,
     ) -> "Session":
         """As `toolcell.Session.open_child`."""
         opened = partial(
@@ -253,6 +327,10 @@ class Session:
             config=config,
             profile=profile,
             usage_limits=usage_limits,
+            user_id=user_id,
+            invocation_id=invocation_id,
+            context=context,
+            ttl_s=ttl_s,
         )
         return Session(self._running().call(opened), self._portal)
 
@@ -270,10 +348,31 @@ class Session:
         return self._running().call(self._inner.tools)
 
     @named
-    def close(self, *, grace_s: float | None = None) -> None:
+    def suspend(self, *, grace_s: float | None = None) -> None:
+        """As `toolcell.Session.suspend`."""
+        self._running().call(partial(self._inner.suspend, grace_s=grace_s))
+
+    def resume(self) -> None:
+        """As `toolcell.Session.resume`."""
+        self._running().call(self._inner.resume)
+
+    @named
+    def close(
+        self,
+        *,
+        grace_s: float | None = None,
+        outcome: Literal["completed", "failed"] | SessionState = SessionState.COMPLETED,
+        summary: str = "",
+    ) -> SessionResult:
         """As `toolcell.Session.close`."""
-        if not self._inner.closed:
-            self._running().call(partial(self._inner.close, grace_s=grace_s))
+        known = _session.core_of(self._inner).result
+        if known is not None:
+            return known
+        return self._running().call(partial(self._inner.close, grace_s=grace_s, outcome=outcome, summary=summary))
+
+    def _run(self, function: Callable[[_session.Session], Awaitable[T]]) -> T:
+        """The result of an async function of the session, which runs on the supervisor's event loop."""
+        return self._running().call(function, self._inner)
 
     def _running(self) -> BlockingPortal:
         """The portal to the event loop. Raises UsageError if the supervisor is not running."""
@@ -341,6 +440,8 @@ class Supervisor:
         concurrency: Concurrency | None = None,
         circuit_breaker: CircuitBreaker | None = None,
         telemetry: Telemetry | None = None,
+        session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None = None,
+        hook_timeout_s: float | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -366,6 +467,8 @@ class Supervisor:
             concurrency=concurrency,
             circuit_breaker=circuit_breaker,
             telemetry=telemetry,
+            session_ttl_s=session_ttl_s,
+            hook_timeout_s=hook_timeout_s,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()
@@ -382,6 +485,10 @@ class Supervisor:
     @property
     def approvals(self) -> Approvals:
         return self._inner.approvals
+
+    @property
+    def policy(self) -> Policy:
+        return self._inner.policy
 
     @property
     def metrics(self) -> Metrics:
@@ -462,12 +569,12 @@ class Supervisor:
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
         usage_limits: UsageLimits | None = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        ttl_s: float | None = None,
     ) -> Session:
         """As `toolcell.Supervisor.open_session`."""
-        if self._portal is None:
-            raise UsageError(
-                "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
-            )
+        portal = self._running()
         opened = partial(
             self._inner.open_session,
             kind,
@@ -481,8 +588,37 @@ class Supervisor:
             config=config,
             profile=profile,
             usage_limits=usage_limits,
+            user_id=user_id,
+            invocation_id=invocation_id,
+            ttl_s=ttl_s,
         )
-        return Session(self._portal.call(opened), self._portal)
+        return Session(portal.call(opened), portal)
+
+    @named
+    def resume_session(
+        self,
+        id: str,
+        *,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
+        http: HttpClient | None = None,
+    ) -> Session:
+        """As `toolcell.Supervisor.resume_session`."""
+        portal = self._running()
+        resumed = partial(self._inner.resume_session, id, channel=channel, memory=memory, web=web, http=http)
+        return Session(portal.call(resumed), portal)
+
+    def suspended_sessions(self) -> list[str]:
+        """As `toolcell.Supervisor.suspended_sessions`."""
+        return self._running().call(self._inner.suspended_sessions)
+
+    def _running(self) -> BlockingPortal:
+        if self._portal is None:
+            raise UsageError(
+                "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
+            )
+        return self._portal
 
     def task(self, id: str) -> BlockingTask:
         """As `toolcell.Supervisor.task`."""
@@ -493,3 +629,9 @@ class Supervisor:
     def status(self) -> SupervisorStatus:
         """As `toolcell.Supervisor.status`."""
         return self._inner.status()
+
+
+def preload_memory(session: Session, query: str, *, limit: int = 5, max_chars: int = request_help.MEMORY_CHARS) -> str:
+    """As `toolcell.preload_memory`, for a blocking session."""
+    load = partial(request_help.preload_memory, query=query, limit=limit, max_chars=max_chars)
+    return session._run(load)  # pyright: ignore[reportPrivateUsage] - of this module

@@ -4,13 +4,14 @@ import json
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 
 from toolcell.fast.tuples import made
 from toolcell.profile import Profile
 from toolcell_sandbox.refusal import named
+from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -19,6 +20,7 @@ from toolcell_tools.result import ToolResult
 from . import misuse
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.threads import in_thread
 from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
@@ -26,11 +28,12 @@ from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnLog, OnProgress
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
+from .errors import UsageError
 from .policy import Explanation
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
-from .sessions import ending
+from .session_result import CallReport, SessionResult, SessionState
 from .sessions.opening import opening_of
 from .usage_limits import SessionUsage, UsageLimits
 
@@ -93,11 +96,54 @@ class Session:
         return self._core.caller.grants
 
     @property
-    def usage(self) -> SessionUsage | None:
-        """What the calls of this session and of those below it have used. A session without limits of its
-        own has the usage of the nearest session above it that has limits. None if no such session has limits."""
+    def usage(self) -> SessionUsage:
+        """What the calls of this session and of those below it have used. If only a session above it has usage limits,
+        it is the usage of that session."""
         meter = self._core.caller.meter
-        return None if meter is None else meter.usage
+        return self._core.usage() if meter is None else meter.usage
+
+    @property
+    def state(self) -> SessionState:
+        """Active, suspended, or how the session has ended."""
+        return self._core.life.state
+
+    @property
+    def context(self) -> str:
+        """The summary that the parent gave to this session, or ""."""
+        return self._core.caller.data.info.context
+
+    @property
+    def user_id(self) -> str:
+        """The person for whom the session works, or ""."""
+        return self._core.caller.data.info.user_id
+
+    @property
+    def invocation_id(self) -> str:
+        """The turn of the conversation for which calls are made, or "". A new one takes effect with the next call."""
+        return self._core.caller.data.info.invocation_id
+
+    @invocation_id.setter
+    def invocation_id(self, invocation_id: str) -> None:
+        misuse.check_text("invocation_id", invocation_id)
+        self._core.caller.data.set_invocation(invocation_id)
+        self._core.changed()
+
+    @property
+    def reports(self) -> tuple[CallReport, ...]:
+        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. The
+        last 100."""
+        return tuple(self._core.caller.tally.reports)
+
+    @property
+    def results(self) -> tuple[SessionResult, ...]:
+        """What children that have ended have left. The last 100."""
+        return tuple(self._core.caller.tally.results)
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """The files that calls of this session, and of children that have ended, made or changed: the last 1,000 paths,
+        without their data."""
+        return self._core.caller.tally.artifacts
 
     @property
     def profile(self) -> Profile:
@@ -107,7 +153,9 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        return self._core.caller.life.closed
+        """Whether the session has ended. A suspended one has not."""
+        life = self._core.life
+        return life.closed and life.state is not SessionState.SUSPENDED
 
     def allow_urls(self, urls: Iterable[str]) -> None:
         """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
@@ -126,6 +174,7 @@ class Session:
     @config.setter
     def config(self, config: Mapping[str, Any]) -> None:
         self._core.caller.data.set_config(config)
+        self._core.changed()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -137,6 +186,7 @@ class Session:
     @values.setter
     def values(self, values: dict[str, Any]) -> None:
         self._core.caller.data.set_values(values)
+        self._core.changed()
 
     @overload
     async def call(
@@ -246,6 +296,20 @@ class Session:
         run = partial(step, context, name, arguments, repair)
         return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
+    async def call_again(self, confirmation: str, **options: Unpack[CallOptions]) -> ToolResult:
+        """Make the call again that asked for this confirmation, `result.confirmation`, when it is answered. It has the
+        same arguments, and the tool gets the answer from `ctx.confirm`. Raises UsageError if the request is not of this
+        session, or is not answered."""
+        core = self._core
+        core.check_open()
+        entry = await in_thread(partial(core.services.approvals().get, confirmation))
+        asked = entry.request
+        if asked is None or asked.asks != "confirmation" or asked.session_id != core.caller.id:
+            raise UsageError(f"There is no request for confirmation {confirmation!r} of the session {core.caller.id}.")
+        if entry.state not in ("approved", "denied"):
+            raise UsageError(f"The request {entry.id} is {entry.state}. Answer it in supervisor.approvals first.")
+        return await self.call(asked.tool, asked.arguments, **options)
+
     async def call_many(
         self,
         calls: "Iterable[AnyCall]",
@@ -335,7 +399,7 @@ class Session:
                 on_output=on_output,
             )
 
-        return await repeated(
+        result = await repeated(
             run,
             is_idempotent=await core.is_idempotent(named),
             attempts=attempts,
@@ -343,6 +407,9 @@ class Session:
             longest_s=longest_s,
             timeout=timeout,
         )
+        if result.error is not None and result.error.retryable:
+            core.caller.tally.failed(result.call_id, result.tool, result.error, for_good=True)
+        return result
 
     def start(
         self,
@@ -402,9 +469,15 @@ class Session:
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
         usage_limits: UsageLimits | None = None,
+        user_id: str | None = None,
+        invocation_id: str | None = None,
+        context: str = "",
+        ttl_s: float | None = None,
     ) -> "Session":
-        """Open a child session. An omitted workspace, agent id, memory, client or config is this session's; a Branch
-        borrows the channel. Without `profile`, the child gets the profile of its kind, narrowed to this session's.
+        """Open a child session. An omitted workspace, agent id, memory, client, config, user id or invocation id is
+        this session's; a Branch borrows the channel. Without `profile`, the child gets the profile of its kind,
+        narrowed to this session's. `context` is a summary for the child, of at most 64 KiB: `session.context`, and
+        `ctx.context` in tools. The child expires after `ttl_s` seconds; without it, by its kind.
 
         Raises UsageError for a child of a Worker, a Main child, a tree more than 4 deep and a ninth child.
         """
@@ -423,8 +496,15 @@ class Session:
             config=caller.data.info.config if config is None else config,
             profile=profile,
             usage_limits=usage_limits,
+            user_id=self.user_id if user_id is None else user_id,
+            invocation_id=self.invocation_id if invocation_id is None else invocation_id,
+            context=context,
+            ttl_s=ttl_s,
         )
-        return Session(core.open_child(opening))
+        child = core.open_child(opening)
+        session = Session(child)
+        await child.tell("on_session", "opened", None)
+        return session
 
     async def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:
         """Whether the policy and the session's capabilities allow this call, and the rule that decides, without making
@@ -448,9 +528,36 @@ class Session:
         return await self._core.tools()
 
     @named
-    async def close(self, *, grace_s: float | None = None) -> None:
+    async def suspend(self, *, grace_s: float | None = None) -> None:
+        """Suspend the session and all below it: they hold no process, and refuse calls until they are resumed.
+
+        Calls end as at `close`, but questions to approvers stay in `supervisor.approvals`: the same call, made again
+        after the resumption, takes the answer. The time until the session expires stands still. With a state directory,
+        the session can be resumed after a restart too, by `supervisor.resume_session`. Idempotent. Raises UsageError on
+        a closed session, and with a state directory for a config that is not JSON data.
+        """
+        await self._core.suspend(misuse.grace(grace_s))
+
+    async def resume(self) -> None:
+        """Resume a suspended session. Those below it stay suspended. Raises UsageError if the session is not suspended,
+        or if its parent is."""
+        self._core.wake()
+        await self._core.tell("on_resume")
+
+    @named
+    async def close(
+        self,
+        *,
+        grace_s: float | None = None,
+        outcome: Literal["completed", "failed"] | SessionState = SessionState.COMPLETED,
+        summary: str = "",
+    ) -> SessionResult:
         """End the session, its children and all their calls, and wait until they have ended. Calls of host tools end
         too, and so do running approvers, hooks and repairs. Idempotent.
+
+        The result has `outcome` and `summary`, what the session's calls have used and made, and the calls that failed
+        for good. The parent has it in `results`, and its usage and artifacts include the child's. Sessions below are
+        closed with the same outcome. On a closed session, the result of the first close is returned.
 
         A queued call is Cancelled at once. A tool that reads `ctx.cancelled` sees True, and has the profile's `grace_s`
         to clean up; in a child of the session it has 30 s. If it returns in that time, its result counts. Any other
@@ -460,7 +567,10 @@ class Session:
         core = self._core
         if not core.life.closed and not core.is_here():
             core.check_running()
-        await ending.close([core], misuse.grace(grace_s))
+        if outcome not in (SessionState.COMPLETED, SessionState.FAILED):
+            raise UsageError(f"A session cannot be closed as {outcome!r}. Pass 'completed' or 'failed'.")
+        misuse.check_text("summary", summary)
+        return await core.close(misuse.grace(grace_s), SessionState(outcome), summary)
 
 
 def core_of(session: Session) -> SessionCore:

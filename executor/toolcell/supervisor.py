@@ -70,6 +70,9 @@ class Supervisor:
     - `circuit_breaker` says when a tool whose process keeps crashing is refused; `CircuitBreaker(crashes=0)`: never.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
+    - `session_ttl_s` has the seconds after which sessions of a kind expire (default: "branch" 1,800, "worker" 300,
+      "main" never; `math.inf` means never).
+    - `hook_timeout_s` is the time of an async hook, in seconds (default: 300).
     - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
@@ -103,6 +106,8 @@ class Supervisor:
         concurrency: "Concurrency | None" = None,
         circuit_breaker: "CircuitBreaker | None" = None,
         telemetry: "Telemetry | None" = None,
+        session_ttl_s: "Mapping[SessionKind, float] | Mapping[str, float] | None" = None,
+        hook_timeout_s: float | None = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -133,6 +138,8 @@ class Supervisor:
                 concurrency=concurrency,
                 circuit_breaker=circuit_breaker,
                 telemetry=telemetry,
+                session_ttl_s=session_ttl_s,
+                hook_timeout_s=hook_timeout_s,
             ),
             self,
         )
@@ -212,13 +219,18 @@ class Supervisor:
         config: "Mapping[str, Any] | None" = None,
         profile: "Profile | None" = None,
         usage_limits: "UsageLimits | None" = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        ttl_s: float | None = None,
     ) -> "Session":
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
         Omitted are the supervisor's own: `channel` (else messages go to the log), `memory` (kept by agent), `web` and
         `http`.
         `profile` replaces the kind's, for this session only. `usage_limits` bounds what its calls and those of the
-        sessions below it use together.
+        sessions below it use together. `user_id` and `invocation_id` name the person and the turn for which the
+        session works; tools, policies, hooks and the journal have them. The session expires after `ttl_s` seconds;
+        without it, by its kind.
         """
         from .session import Session
         from .sessions.opening import opening_of
@@ -236,9 +248,41 @@ class Supervisor:
                 config=config,
                 profile=profile,
                 usage_limits=usage_limits,
+                user_id=user_id,
+                invocation_id=invocation_id,
+                ttl_s=ttl_s,
             )
         )
-        return Session(core)
+        session = Session(core)
+        await core.tell("on_session", "opened", None)
+        return session
+
+    @named
+    async def resume_session(
+        self,
+        id: str,
+        *,
+        channel: "Channel | None" = None,
+        memory: "MemoryStore | None" = None,
+        web: "WebClient | None" = None,
+        http: "HttpClient | None" = None,
+    ) -> "Session":
+        """Resume the session of this id, which this supervisor or an earlier one with its state directory has
+        suspended. It has its kind, workspace, agent, user, parent, profile, config, values, usage and reports again.
+
+        A session that an earlier supervisor has suspended needs the objects with which it was opened: pass `channel`,
+        `memory`, `web` and `http` again if it had its own. Its parent must have been resumed. Raises UsageError.
+        """
+        from .session import Session
+
+        core = self._runtime.resume(id, channel=channel, memory=memory, web=web, http=http)
+        session = core.public if isinstance(core.public, Session) else Session(core)
+        await core.tell("on_resume")
+        return session
+
+    def suspended_sessions(self) -> list[str]:
+        """The ids of the suspended sessions, also of earlier supervisors with this state directory."""
+        return self._runtime.suspended()
 
     def task(self, id: str) -> "CallTask":
         """The task that `Session.start` has started under this id; with a state directory, also by an earlier

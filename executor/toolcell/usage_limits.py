@@ -59,6 +59,14 @@ class UsageMeter:
         self.cpu_s = self.wall_s = 0.0
 
     @property
+    def limits(self) -> UsageLimits:
+        return self._limits
+
+    def restore(self, usage: SessionUsage) -> None:
+        """Begin with what was used before, in a session that is resumed after a restart."""
+        self.calls, self.cpu_s, self.wall_s, self.bytes = usage.calls, usage.cpu_s, usage.wall_s, usage.bytes
+
+    @property
     def usage(self) -> SessionUsage:
         return SessionUsage(calls=self.calls, cpu_s=self.cpu_s, wall_s=self.wall_s, bytes=self.bytes)
 

@@ -6,21 +6,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from toolcell import (
+    Approved,
     Artifact,
+    Denied,
     Deny,
     ExecutionError,
     Hook,
     PermissionDenied,
+    PermissionTier,
+    RecentJournal,
     SandboxUnavailable,
+    TierPolicy,
     ToolCall,
     ToolContext,
     ToolFailure,
     ToolResult,
     Usage,
     base_tools,
+    host_tool,
     tool,
 )
 from toolcell_tools import TextBlock
@@ -388,3 +395,139 @@ async def test_what_a_hook_writes_into_one_sessions_result_is_in_no_others(super
         for _ in range(2):
             result = await of_b.call("picture")
             assert (result.values, result.output, of_b.values) == ({}, {}, {})
+
+
+# -- results in place of calls -----------------------------------------------------------------------------------------
+
+ran: list[str] = []
+
+
+@host_tool(output_schema={"type": "object", "properties": {"price": {"type": "integer"}}, "required": ["price"]})
+def price(item: str) -> dict[str, int]:
+    """Return a price."""
+    ran.append(item)
+    return {"price": 1}
+
+
+@host_tool(tier=PermissionTier.ELEVATED)
+def destroy(what: str) -> str:
+    """Destroy."""
+    ran.append(what)
+    return "destroyed"
+
+
+PRICED = [price, destroy, add, *base_tools()]
+
+
+def cached(output: Any) -> Any:
+    return lambda call: ToolResult(output=output)
+
+
+async def answered(
+    supervise: Any, workspace: Path, hooks: list[object], name: str, args: dict[str, Any], **options: Any
+) -> ToolResult:
+    ran.clear()
+    async with supervise(PRICED, hooks=hooks, **options) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result: ToolResult = await session.call(name, args, call_id="the one")
+        return result
+
+
+async def test_a_result_of_before_call_takes_the_place_of_the_call(supervise: Any, workspace: Path) -> None:
+    log, journal = list[str](), RecentJournal()
+    hooks = [Witness(log, "cache", before=cached({"price": 7})), Witness(log, "other")]
+    result = await answered(supervise, workspace, list(hooks), "price", {"item": "tea"}, journal=journal)
+    assert result.output == {"price": 7} and result.error is None and ran == []
+    assert (result.call_id, result.tool, result.arguments) == ("the one", "price", {"item": "tea"})
+    assert result.usage.wall_s == 0 and result.session_id
+    assert log == [
+        "cache before {'item': 'tea'}",
+        "other before {'item': 'tea'}",
+        "cache after {'price': 7}",
+        "other after {'price': 7}",
+    ]
+    (record,) = (one for one in journal if one.kind == "call")
+    assert record.data["by"] == "hook Witness" and record.data["error"] is None
+
+
+async def test_the_first_of_several_results_counts_and_other_arguments_discard_it(
+    supervise: Any, workspace: Path
+) -> None:
+    first, second = Witness([], "1", before=cached({"price": 7})), Witness([], "2", before=cached({"price": 8}))
+    assert (await answered(supervise, workspace, [first, second], "price", {"item": "tea"})).output == {"price": 7}
+    renames = Witness([], "3", before=lambda call: call.with_arguments({"item": "milk"}))
+    result = await answered(supervise, workspace, [first, renames], "price", {"item": "tea"})
+    assert result.output == {"price": 1} and ran == ["milk"], "the result was for tea"
+    result = await answered(supervise, workspace, [renames, first], "price", {"item": "tea"})
+    assert result.output == {"price": 7} and result.arguments == {"item": "milk"}
+
+
+async def test_a_result_counts_only_for_a_call_that_is_allowed(supervise: Any, workspace: Path) -> None:
+    cache = Witness([], "cache", before=cached("from the cache"))
+    denies = Witness([], "denies", before=Deny("no"))
+    for hooks in ([cache, denies], [denies, cache]):
+        result = await answered(supervise, workspace, list(hooks), "price", {"item": "tea"})
+        assert isinstance(result.error, PermissionDenied) and result.error.message == "no"
+    policy = TierPolicy(tools={"price": "deny"})
+    result = await answered(supervise, workspace, [cache], "price", {"item": "tea"}, policy=policy)
+    assert isinstance(result.error, PermissionDenied)
+    assert (await answered(supervise, workspace, [cache], "price", {"wrong": "tea"})).error is not None
+    async with supervise(PRICED, hooks=[cache]) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace)
+        worker = await main.open_child("worker")
+        assert isinstance((await worker.call("shell", {"command": "ls"})).error, PermissionDenied)
+
+
+async def test_an_approver_is_asked_before_a_result_is_put_in(supervise: Any, workspace: Path) -> None:
+    asked: list[str] = []
+
+    class Desk:
+        answer: Any = Denied("not this one")
+
+        async def approve(self, request: Any) -> Any:
+            asked.append(request.tool)
+            return self.answer
+
+    desk, cache = Desk(), Witness([], "cache", before=cached("from the cache"))
+    result = await answered(supervise, workspace, [cache], "destroy", {"what": "all"}, approver=desk)
+    assert isinstance(result.error, PermissionDenied) and asked == ["destroy"]
+    desk.answer = Approved()
+    result = await answered(supervise, workspace, [cache], "destroy", {"what": "all"}, approver=desk)
+    assert result.output == "from the cache" and ran == []
+    desk.answer = Approved({"what": "nothing"})
+    result = await answered(supervise, workspace, [cache], "destroy", {"what": "all"}, approver=desk)
+    assert result.output == "destroyed" and ran == ["nothing"], "the result was for other arguments"
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [({"price": "seven"}, "price"), ({"price": 1, "x": "y" * 2_000_000}, "limit"), ({"price": object()}, "none")],
+)
+async def test_a_result_that_no_tool_could_give_is_an_error(
+    supervise: Any, workspace: Path, output: Any, what: str
+) -> None:
+    cache = Witness([], "cache", before=cached(output))
+    result = await answered(supervise, workspace, [cache], "price", {"item": "tea"})
+    assert result.error is not None and what in result.error.message and ran == []
+
+
+async def test_a_simulated_error_is_an_error(supervise: Any, workspace: Path) -> None:
+    mock = Witness([], "mock", before=lambda call: ToolResult(error=ExecutionError(message="out of stock")))
+    result = await answered(supervise, workspace, [mock], "price", {"item": "tea"})
+    assert result.error is not None and result.error.message == "out of stock" and not result.error.delivered
+
+
+async def test_a_hook_that_takes_too_long_has_failed(supervise: Any, workspace: Path) -> None:
+    class Slow(Hook):
+        async def before_call(self, call: ToolCall) -> None:
+            if call.arguments["item"] == "before":
+                await anyio.sleep_forever()
+
+        async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+            if call.arguments["item"] == "after":
+                await anyio.sleep_forever()
+
+    for item in ("before", "after"):
+        result = await answered(supervise, workspace, [Slow()], "price", {"item": item}, hook_timeout_s=0.1)
+        assert isinstance(result.error, PermissionDenied) and "the hook Slow failed" in result.error.message
+        assert ran == ([] if item == "before" else ["after"])

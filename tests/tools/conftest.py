@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from toolcell_tools import (
+    Confirmation,
     FetchedPage,
     MemoryRecord,
     SearchHit,
     SessionKind,
     Shell,
+    Signal,
     ToolContext,
     WorkspaceReader,
     WorkspaceWriter,
@@ -26,6 +28,7 @@ class Recorder:
     def __init__(self) -> None:
         self.progressed: list[tuple[str, float | None]] = []
         self.logged: list[tuple[str, str, dict[str, Any]]] = []
+        self.signals: list[Signal] = []
         self.left = math.inf
         self.taken_back = False
 
@@ -37,6 +40,12 @@ class Recorder:
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def signal(self, signal: Signal) -> None:
+        self.signals.append(signal)
+
+    def confirm(self, hint: str, payload: object) -> Confirmation:
+        return Confirmation(True)
 
     def remaining(self) -> float:
         return self.left

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .base import base_tools
     from .capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
     from .coding import coding_tools
+    from .confirmation import Confirmation
     from .content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from .context import HostContext, Reporter, ToolContext, require
     from .declaration import Declared, ToolDeclaration
@@ -77,9 +78,15 @@ if TYPE_CHECKING:
     from .pending import Pending
     from .preview import Preview
     from .provider import ProviderTool, provider_tool
+    from .ready.ask_user import ask_user
+    from .ready.exit_loop import exit_loop
+    from .ready.load_artifacts import load_artifacts
+    from .ready.load_memory import load_memory
+    from .ready.transfer_to import transfer_to
     from .result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from .session_info import SessionInfo
     from .shell import Completed, Shell
+    from .signals import Signal, SignalKind
     from .toolsets import (
         AnyTool,
         ApprovalRequired,
@@ -120,6 +127,7 @@ __all__ = [
     "ChannelStatus",
     "Combined",
     "Completed",
+    "Confirmation",
     "Content",
     "Crashed",
     "CutShort",
@@ -176,6 +184,8 @@ __all__ = [
     "SessionInfo",
     "SessionKind",
     "Shell",
+    "Signal",
+    "SignalKind",
     "StaticToolset",
     "TextBlock",
     "Timeout",
@@ -204,6 +214,7 @@ __all__ = [
     "Wrapper",
     "as_tool",
     "as_tools",
+    "ask_user",
     "base_tools",
     "check_foreign_schema",
     "coding_tools",
@@ -211,15 +222,27 @@ __all__ = [
     "dynamic_tool",
     "encode_json",
     "encode_return",
+    "exit_loop",
     "host_tool",
     "is_dynamic",
+    "load_artifacts",
+    "load_memory",
     "parse_error",
     "provider_tool",
     "require",
     "tool",
     "toolset",
+    "transfer_to",
 ]
 _HOMES = {
+    "Confirmation": "confirmation",
+    "Signal": "signals",
+    "SignalKind": "signals",
+    "ask_user": "ready.ask_user",
+    "exit_loop": "ready.exit_loop",
+    "load_artifacts": "ready.load_artifacts",
+    "load_memory": "ready.load_memory",
+    "transfer_to": "ready.transfer_to",
     "Annotations": "annotations",
     "Artifact": "artifact",
     "base_tools": "base",

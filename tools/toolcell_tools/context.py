@@ -14,8 +14,10 @@ from .failures import MissingCapability
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from .confirmation import Confirmation
     from .handles import ChannelHandle, HttpHandle, MemoryReader, MemoryWriter, WebHandle
     from .shell import Shell
+    from .signals import Signal, SignalKind
     from .workspace import WorkspaceReader, WorkspaceWriter
 
 __all__ = ["HostContext", "Reporter", "ToolContext", "require"]
@@ -36,6 +38,8 @@ class Reporter(Protocol):
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]: ...
     def remaining(self) -> float: ...
     def cancelled(self) -> bool: ...
+    def signal(self, signal: Signal) -> None: ...
+    def confirm(self, hint: str, payload: object) -> Confirmation: ...
 
 
 class _Reporting:
@@ -62,6 +66,26 @@ class _Reporting:
         """
         return self._reporter.span(name, attributes)
 
+    def signal(self, kind: SignalKind, *, to: str = "", reason: str = "") -> None:
+        """Tell the loop that called the tool something beside the result: `result.signals`. The tool declares
+        `signals`. A call that fails gives no signals. Raises ValueError for an unknown kind, and UsageError for one
+        that is not declared.
+        """
+        from .signals import Signal
+
+        self._reporter.signal(Signal(kind, to, reason))
+
+    def confirm(self, hint: str, payload: object = None) -> Confirmation:
+        """Ask a person or the program for a confirmation, and return the answer. The tool declares `confirms=True`.
+
+        The first time, this ends the call by an exception that is no `Exception`, and `result.confirmation` names the
+        request. When it is answered in `supervisor.approvals` and the same call is made again, the tool runs from its
+        beginning and gets the answer here. So ask before the tool changes anything: after an effect through a handle,
+        this raises UsageError. `hint` is the question, and `payload` is JSON data to show with it. The answer holds for
+        this question and for exactly these arguments of the call.
+        """
+        return self._reporter.confirm(hint, payload)
+
     def remaining(self) -> float:
         """Seconds until the deadline, never less than 0."""
         return max(0.0, self._reporter.remaining())
@@ -82,6 +106,8 @@ class ToolContext(_Reporting):
     `deadline` is in seconds of the monotonic clock. `config` is the agent's; tools read it only, by convention. What a
     tool puts into `values` is copied back to the session after the call. `workspace` is always there, and raises
     MissingCapability if READ was not granted. So does each handle of `require`.
+    `user_id` and `invocation_id` name the person and the turn for which the call is made, or are "". `context` is the
+    summary that the session's parent gave to it, or "".
     `trace` is the W3C trace context of the call (`traceparent`, and `tracestate` if there is one), or empty.
     """
 
@@ -91,14 +117,17 @@ class ToolContext(_Reporting):
         "call_id",
         "channel",
         "config",
+        "context",
         "deadline",
         "http",
+        "invocation_id",
         "memory",
         "memory_writer",
         "session_id",
         "session_kind",
         "shell",
         "trace",
+        "user_id",
         "values",
         "web",
         "workspace",
@@ -127,6 +156,9 @@ class ToolContext(_Reporting):
         memory_writer: MemoryWriter | None = None,
         web: WebHandle | None = None,
         http: HttpHandle | None = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        context: str = "",
     ) -> None:
         self.call_id = call_id
         self.session_id = session_id
@@ -145,6 +177,9 @@ class ToolContext(_Reporting):
         self.memory_writer = memory_writer
         self.web = web
         self.http = http
+        self.user_id = user_id
+        self.invocation_id = invocation_id
+        self.context = context
         self.trace: Mapping[str, str] = _NO_TRACE
         self._reporter = reporter
 
@@ -207,10 +242,22 @@ class HostContext(_Reporting, Generic[S]):
     """What a host tool knows about its call. It has no handles: it runs unrestricted in the supervisor's process.
 
     `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is in seconds
-    of the monotonic clock. What a tool puts into `values` is copied back to the session after the call.
+    of the monotonic clock. What a tool puts into `values` is copied back to the session after the call. `user_id`,
+    `invocation_id` and `context` are those of a ToolContext.
     """
 
-    __slots__ = ("agent_id", "call_id", "config", "deadline", "session", "session_id", "values")
+    __slots__ = (
+        "agent_id",
+        "call_id",
+        "config",
+        "context",
+        "deadline",
+        "invocation_id",
+        "session",
+        "session_id",
+        "user_id",
+        "values",
+    )
 
     def __init__(
         self,
@@ -223,11 +270,17 @@ class HostContext(_Reporting, Generic[S]):
         deadline: float,
         config: dict[str, Any] | None = None,
         values: dict[str, Any] | None = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        context: str = "",
     ) -> None:
         self.call_id = call_id
         self.session_id = session_id
         self.agent_id = agent_id
         self.session = session
+        self.user_id = user_id
+        self.invocation_id = invocation_id
+        self.context = context
         self.deadline = deadline
         self.config: dict[str, Any] = {} if config is None else config
         self.values: dict[str, Any] = {} if values is None else values

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer
 from .annotations import Annotations
 from .capability import Capability, PermissionTier
 from .options import FailureMode, Kind, Placement
+from .signals import SignalKind
 from .signature import underlying
 
 __all__ = ["Declared", "ToolDeclaration", "fingerprint"]
@@ -30,8 +31,9 @@ class ToolDeclaration(BaseModel):
     """A tool without its code. `fingerprint` changes whenever its name, version, description, schema or code does.
 
     `requires_approval` is "depends" if it is a function of the arguments. `failure_schema` describes the data of
-    failures. A declaration of kind "provider" carries the provider's own definition unchanged; its parameters schema
-    has no meaning.
+    failures. `instructions` is a text for the system prompt, `signals` are the signals that the tool may give, and a
+    tool that `confirms` may ask for a confirmation while it runs. A declaration of kind "provider" carries the
+    provider's own definition unchanged; its parameters schema has no meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +55,9 @@ class ToolDeclaration(BaseModel):
     long_running: bool = False
     return_direct: bool = False
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    instructions: str = ""
+    signals: frozenset[SignalKind] = frozenset()
+    confirms: bool = False
     fingerprint: str
     kind: Kind = "function"
     placement: Placement = "cell"
@@ -67,6 +72,10 @@ class ToolDeclaration(BaseModel):
     @field_serializer("needs", "uses")
     def _in_order(self, capabilities: frozenset[Capability]) -> list[Capability]:
         return sorted(capabilities)
+
+    @field_serializer("signals")
+    def _signals_in_order(self, signals: frozenset[SignalKind]) -> list[SignalKind]:
+        return sorted(signals)
 
 
 def fingerprint(said: object, *code: object) -> str:

@@ -15,6 +15,7 @@ from .rules import (
     check_choice,
     check_description,
     check_flag,
+    check_instructions,
     check_known,
     check_limits,
     check_metadata,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .declaration import ToolDeclaration
     from .docstrings import Documented
     from .preview import Preview, Previewer
+    from .signals import SignalKind
 
 __all__ = ["Tool"]
 
@@ -267,6 +269,10 @@ class Tool(Generic[P, R_co]):
         self.return_direct = options.get("return_direct", False)
         check_flag(self.name, "long_running", self.long_running)
         check_flag(self.name, "return_direct", self.return_direct)
+        self.signals = self._declared_signals(options)
+        self.confirms = options.get("confirms", False)
+        check_flag(self.name, "confirms", self.confirms)
+        self.instructions = check_instructions(self.name, options.get("instructions", ""))
         asked = options.get("requires_approval", False)
         if not callable(asked):
             check_flag(self.name, "requires_approval", asked)
@@ -295,6 +301,14 @@ class Tool(Generic[P, R_co]):
                 f"tool {self.name!r} keeps one process over its calls, which has what any of them is granted. Leave "
                 'mutates out, or lifetime="session".'
             )
+
+    def _declared_signals(self, options: ToolOptions) -> "frozenset[SignalKind]":
+        given = options.get("signals")
+        if not given:
+            return frozenset()
+        from .signals import declared_signals  # only for tools that give some
+
+        return declared_signals(self.name, given)
 
     def _own_name(self) -> str:
         return _own_name(self.fn)
@@ -373,7 +387,9 @@ class Tool(Generic[P, R_co]):
         if self.long_running:
             description = f"{description}\n\n{LONG_RUNNING_NOTE}".lstrip()
         asked = options.get("requires_approval", False)
-        rights = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
+        rights: list[object] = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
+        if self.instructions or self.signals or self.confirms:
+            rights += [self.instructions, sorted(self.signals), self.confirms]
         return ToolDeclaration(
             name=self.name,
             description=check_description(self.name, description),
@@ -392,6 +408,9 @@ class Tool(Generic[P, R_co]):
             long_running=self.long_running,
             return_direct=self.return_direct,
             metadata=dict(self.metadata),
+            instructions=self.instructions,
+            signals=self.signals,
+            confirms=self.confirms,
             fingerprint=fingerprint([self.name, self.version, description, schema, rights], *self._code()),
             kind=self.kind,
             placement=self.placement,

@@ -32,8 +32,9 @@ _compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular
 def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
     """`{"output", "display", "artifacts", "content"}` for what a tool returned, as plain JSON data.
 
-    A ToolResult gives all four. Any other value is the output, and the display is derived from it. `recorded` are the
-    artifacts that handles recorded; each is added unless the tool names the same path. Raises Unencodable.
+    A ToolResult gives all four, and "signals", as `Signal` objects, if it has any. Any other value is the output, and
+    the display is derived from it. `recorded` are the artifacts that handles recorded; each is added unless the tool
+    names the same path. Raises Unencodable.
     """
     if type(value) is str:
         text = value if value.isascii() else _checked(value)
@@ -77,7 +78,10 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
         raise Unencodable(f"$: {len(result.content):,} blocks of content; at most {MAX_ITEMS:,} can be sent")
     content = [block.model_dump(mode="json") for block in result.content]
     artifacts = _artifacts(result.artifacts, recorded)
-    return {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
+    encoded = {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
+    if result.signals:
+        encoded["signals"] = [*result.signals]
+    return encoded
 
 
 def _artifacts(declared: Sequence[Artifact], recorded: Sequence[Artifact]) -> list[Any]:

@@ -7,6 +7,7 @@ from .capability import Capability, PermissionTier
 
 if TYPE_CHECKING:
     from .annotations import Annotations
+    from .signals import SignalKind
 
 __all__ = [
     "Approval",
@@ -48,6 +49,7 @@ class _Anywhere(TypedDict, total=False):
     requires_approval: Approval
     return_direct: bool
     metadata: Mapping[str, Any]
+    instructions: str
 
 
 class _Bounds(_Anywhere, total=False):
@@ -60,6 +62,8 @@ class _Behaviour(TypedDict, total=False):
     failure_mode: FailureMode
     preview: Callable[..., object] | None
     long_running: bool
+    signals: "Iterable[SignalKind]"
+    confirms: bool
 
 
 class DynamicHostOptions(_Anywhere, _Behaviour, total=False):
@@ -89,7 +93,9 @@ class ToolOptions(_Words, DynamicOptions, total=False):
     serialises the results. `failure_mode="return"` turns a ToolFailure into a result that is marked as failed.
     `preview` takes parameters of the tool, by name, and its context, and says what a call would do, without doing it.
     If `mutates` returns False for a call, the call is granted no capability of `uses` that changes anything. A
-    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result.
+    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result. `instructions` is a
+    text for the system prompt of a model that is offered the tool. `signals` are those that the tool may give to the
+    loop. A tool that `confirms` may call `ctx.confirm`.
     """
 
     output_schema: object

@@ -16,6 +16,7 @@ from .errors import CutShort, ToolError, ToolFailed
 from .json_types import Json
 from .pending import Pending
 from .preview import printable
+from .signals import Signal
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
 
@@ -117,7 +118,8 @@ _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary(
 
 
 class ToolResult(_Frozen, Generic[R_co]):
-    """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts` and `content` only.
+    """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts`, `content` and
+    `signals` only.
 
     `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
     For type checkers, `ToolResult[R]` is the result of a tool whose function returns R; alone it is `ToolResult[Any]`.
@@ -153,6 +155,10 @@ class ToolResult(_Frozen, Generic[R_co]):
     stdout: CapturedOutput = _NO_CAPTURE
     stderr: CapturedOutput = _NO_CAPTURE
     values: dict[str, Any] = Field(default_factory=dict[str, Any])
+    signals: tuple[Signal, ...] = ()
+    """What the tool tells the loop that called it. Empty for an error."""
+    confirmation: str = ""
+    """The id of the request in `supervisor.approvals` that the call waits for, or "". The supervisor sets it."""
 
     @property
     def is_error(self) -> bool:
@@ -189,6 +195,8 @@ class ToolResult(_Frozen, Generic[R_co]):
         stdout: CapturedOutput = _NO_CAPTURE,
         stderr: CapturedOutput = _NO_CAPTURE,
         values: Mapping[str, Any] | None = None,
+        signals: Sequence[Signal] = (),
+        confirmation: str = "",
     ) -> Self:
         """A result made of valid parts, which are not validated again.
 
@@ -212,6 +220,8 @@ class ToolResult(_Frozen, Generic[R_co]):
             "stdout": stdout,
             "stderr": stderr,
             "values": dict(values) if values else {},
+            "signals": tuple(signals),
+            "confirmation": confirmation,
         }
         made: Self = constructor(cls)(parts)
         return made

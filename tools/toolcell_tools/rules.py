@@ -13,6 +13,7 @@ __all__ = [
     "check_choice",
     "check_description",
     "check_flag",
+    "check_instructions",
     "check_known",
     "check_metadata",
     "check_name",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description, the lowest of all providers
+INSTRUCTIONS_CHARS = 8_000  # of all tools together, they are in every request to a model
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NUMBER = r"(?:0|[1-9]\d*)"
 _PRERELEASE = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -96,6 +98,18 @@ def check_flag(tool: str, option: str, value: object) -> None:
     """Refuse a value other than True and False: another truthy value is usually a mistake."""
     if type(value) is not bool:
         raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass True or False.")
+
+
+def check_instructions(tool: str, text: object) -> str:
+    """Return `text` if a system prompt can have it; else raise ToolDefinitionError."""
+    if not isinstance(text, str):
+        raise ToolDefinitionError(f"tool {tool!r}: instructions={text!r}. Pass a text for the system prompt.")
+    if len(text) > INSTRUCTIONS_CHARS:
+        raise ToolDefinitionError(
+            f"tool {tool!r}: its instructions have {len(text):,} characters, and at most {INSTRUCTIONS_CHARS:,} are "
+            "allowed. Shorten them."
+        )
+    return text.strip()
 
 
 def check_metadata(tool: str, metadata: Mapping[str, Any], option: str = "metadata") -> dict[str, Any]:

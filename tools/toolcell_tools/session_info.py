@@ -13,7 +13,11 @@ __all__ = ["SessionInfo"]
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
     """A session as its supervisor knows it. `channel` is the name of its channel, or "". `values` is the live dict that
-    hooks and tools share; the other attributes do not change."""
+    hooks and tools share; the other attributes do not change.
+
+    `user_id` is the person for whom the agent works, and `invocation_id` the turn of the conversation that makes the
+    calls, both as the program names them, or "". `context` is the summary that the parent gave to the session.
+    """
 
     session_id: str
     agent_id: str
@@ -24,3 +28,6 @@ class SessionInfo:
     channel: str = ""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     values: dict[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    user_id: str = ""
+    invocation_id: str = ""
+    context: str = ""

@@ -75,6 +75,8 @@ class Shell:
         self.root = Path(os.path.realpath(root))
         self._output_bytes = output_bytes
         self._relay = relay
+        self.has_run = False
+        """Whether a command was started."""
 
     def run(self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None) -> Completed:
         """Run `command` without input, in `cwd` below the workspace, and wait for it.
@@ -115,6 +117,7 @@ class Shell:
         if not directory.is_dir():
             raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
         started = time.monotonic()
+        self.has_run = True
         process = _started(command, directory)
         captured = self._capture(1), self._capture(2)
         deadline = None if timeout_s is None else started + timeout_s

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .declaration import ToolDeclaration
     from .docstrings import Documented
     from .preview import Preview
+    from .signals import SignalKind
 
 __all__ = ["TypedTool", "TypedToolAdapter", "as_tool"]
 
@@ -53,6 +54,9 @@ class TypedTool(ABC, Generic[In]):
     long_running: bool
     return_direct: bool
     metadata: Mapping[str, Any]
+    instructions: str
+    signals: "Iterable[SignalKind]"
+    confirms: bool
     # requires_approval and mutates have no annotation, because a subclass may define them as methods
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -19,8 +19,8 @@ class ApprovalEntry:
 
     `state` is "pending", "approved" or "denied" (answered, and no call has had the answer yet), "used" (a call has had
     it), "withdrawn", "expired", or "invalid" (the row does not fit its signature). `request` is None if the row is
-    invalid. `arguments` replaces the request's if the answer has other ones. `message` is for the model. `answered_by`
-    names who answered, in words of their own.
+    invalid. `arguments` replaces the request's if the answer has other ones. `payload` is that of the answer to a
+    confirmation. `message` is for the model. `answered_by` names who answered, in words of their own.
     """
 
     id: str
@@ -28,6 +28,7 @@ class ApprovalEntry:
     request: ApprovalRequest | None
     approved: bool = False
     arguments: Mapping[str, Any] | None = None
+    payload: Any = None
     message: str = ""
     answered_by: str = ""
     answered_at: float | None = None

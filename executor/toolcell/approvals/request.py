@@ -25,6 +25,10 @@ class ApprovalRequest:
     It takes one answer until `expires_at` (Unix seconds). `preview` describes the effect of the call, or shows its
     arguments if the tool has no preview; `preview_by` names the author of the preview. A preview by the tool may be
     false, so show `arguments` beside it. `reason` says why approval is needed.
+
+    If it `asks` for a confirmation, the tool has called `ctx.confirm(hint, payload)`, the preview shows both, and no
+    call waits. `given` are the confirmations of the call before this one. `approved` says that the call was approved,
+    too, before it asked.
     """
 
     tool: str
@@ -40,6 +44,11 @@ class ApprovalRequest:
     agent_id: str
     session_kind: SessionKind
     expires_at: float
+    asks: Literal["approval", "confirmation"] = "approval"
+    hint: str = ""
+    payload: Any = None
+    given: tuple[Mapping[str, Any], ...] = ()
+    approved: bool = False
     created_at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -48,16 +57,21 @@ class ApprovalRequest:
         """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval holds for these
         only.
         """
-        bound = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id, self.expires_at]
+        bound: list[Any] = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id]
+        bound.append(self.expires_at)
+        if self.asks == "confirmation":
+            bound += [self.hint, self.payload, list(self.given), self.approved]
         text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The call may run. With `arguments`, it runs with these arguments instead, after they are validated."""
+    """The call may run. With `arguments`, it runs with these arguments instead, after they are validated. `payload` is
+    JSON data for a tool that asked for a confirmation."""
 
     arguments: Mapping[str, Any] | None = None
+    payload: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +96,24 @@ def to_data(request: ApprovalRequest) -> dict[str, Any]:
         "preview": request.preview.to_dict(),
         "tier": str(request.tier),
         "session_kind": str(request.session_kind),
+        "given": list(request.given),
     }
 
 
 def from_data(data: Mapping[str, Any]) -> ApprovalRequest:
     """The request of what `to_data` made."""
     return ApprovalRequest(
-        **{name: data[name] for name in _TEXTS},
+        **{name: data[name] for name in _TEXTS if name in data},  # an earlier version had fewer
         arguments=data["arguments"],
         preview=Preview.from_dict(data["preview"]),
         tier=PermissionTier(data["tier"]),
         session_kind=SessionKind(data["session_kind"]),
+        given=tuple(data.get("given", ())),
     )
 
 
 _TEXTS = (
     "tool", "version", "fingerprint", "preview_by", "reason", "call_id", "session_id", "agent_id", "expires_at",
-    "created_at", "id",
+    "created_at", "id", "asks", "hint", "payload", "approved",
 )  # fmt: skip
 """The fields that are JSON data as they are."""

@@ -30,6 +30,9 @@ DAY_S: Final = 86_400.0
 KEPT_S: Final = 7 * DAY_S
 """The time for which a state directory keeps a request after its expiry."""
 MAX_PENDING: Final = 10_000
+MAX_QUESTIONS: Final = 100
+"""The most pending confirmations of one tool in one session: no call waits for them, so a model could fill the
+store."""
 COMPARED: Final = 100
 """How many earlier requests of a tool are compared with a new one, to report those that nearly fit."""
 
@@ -110,12 +113,14 @@ class Approvals:
         id: str,
         *,
         arguments: Mapping[str, Any] | None = None,
+        payload: Any = None,
         for_session: bool = False,
         pattern: Mapping[str, str] | None = None,
         for_s: float = DAY_S,
         by: str = "",
     ) -> StandingApproval | None:
-        """Approve a pending request, with `arguments` in place of its own if they are given.
+        """Approve a pending request, with `arguments` in place of its own if they are given. `payload`, JSON data, is
+        for a tool that asked for a confirmation; such an answer holds for this question and these arguments only.
 
         `for_session` also approves every later call of the tool in the request's session. `pattern` also approves later
         calls of the tool by the same agent: a shell glob for each argument that it names, such as `{"path": "src/*"}`.
@@ -128,13 +133,17 @@ class Approvals:
             raise UsageError("for_session and pattern exclude each other. Pass one of them.")
         with self._changing():
             entry, request = self._answerable(id)
+            if request.asks == "confirmation" and (arguments is not None or for_session or pattern is not None):
+                raise UsageError("A confirmation holds for one call with its own arguments. Pass the id and a payload.")
+            if request.asks == "approval" and payload is not None:
+                raise UsageError("payload is for a tool that asked for a confirmation. This request is for approval.")
             if arguments is not None:
                 _check(request, self._table.schema(entry.id), arguments)
             standing = None
             if for_session or pattern is not None:
                 standing = _standing(request, pattern, now=self._table.now(), for_s=for_s, by=by)
                 self._table.add_standing(standing)
-            self._table.answer(entry.id, Approved(arguments), by)
+            self._table.answer(entry.id, Approved(arguments, payload), by)
             return standing
 
     def deny(self, id: str, message: str = "", *, by: str = "") -> None:
@@ -176,6 +185,8 @@ class Approvals:
                 if entry.request is not None and is_free and not differences(entry.request, request):
                     self._waited.add(entry.id)
                     return entry.request
+            if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
+                raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
             if self._table.pending() >= MAX_PENDING:
                 raise UsageError(f"{MAX_PENDING:,} requests for approval are pending. Answer or withdraw some of them.")
             kept = self._table.add(request, schema)
@@ -215,7 +226,24 @@ class Approvals:
                 raise Unusable(f"is {entry.state}")
             self._table.mark_used(id)
             self._used.add(id)
-            return Approved(entry.arguments) if entry.approved else Denied(entry.message), entry.answered_by
+            return _answer_in(entry), entry.answered_by
+
+    def confirmation(self, request: ApprovalRequest) -> tuple[ApprovalRequest, Approved | Denied | None, str] | None:
+        """The latest confirmation of this call that nothing has used: the question, the answer, which is used by this,
+        and who gave it. The answer is None while the question is pending. None if there is no such confirmation."""
+        with self._changing():
+            for entry in reversed(self._table.unused(request.tool)):
+                asked = entry.request
+                if asked is None or asked.asks != "confirmation" or entry.id in self._used:
+                    continue
+                if _of_another_call(asked, request):
+                    continue
+                if entry.state == "pending":
+                    return asked, None, ""
+                self._table.mark_used(entry.id)
+                self._used.add(entry.id)
+                return asked, _answer_in(entry), entry.answered_by
+        return None
 
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
@@ -228,7 +256,7 @@ class Approvals:
             entries = self._table.last(request.tool, COMPARED)
         found: list[tuple[str, str]] = []
         for entry in entries:
-            if entry.id == request.id:
+            if entry.id == request.id or (entry.request is not None and entry.request.asks != request.asks):
                 continue
             if entry.state == "invalid":
                 found.append((entry.id, "does not fit its signature"))
@@ -258,6 +286,13 @@ class Approvals:
             yield
             self._changes += 1
 
+    def _questions(self, like: ApprovalRequest) -> int:
+        """How many confirmations of this tool are pending in this session."""
+        asked = (each.request for each in self._table.unused(like.tool) if each.state == "pending")
+        return sum(
+            each is not None and each.asks == "confirmation" and each.session_id == like.session_id for each in asked
+        )
+
     def _found(self, id: str) -> ApprovalEntry:
         entries = self._table.named(id) if id else []
         exact = [entry for entry in entries if entry.id == id]
@@ -279,6 +314,17 @@ def differences(approved: ApprovalRequest | None, request: ApprovalRequest) -> l
     """Why an approval of the one request does not hold for the other: nothing if it does."""
     if approved is None:
         return ["does not fit its signature"]
+    found = _of_another_call(approved, request)
+    if (approved.asks, approved.hint, canonical(approved.payload)) != (
+        request.asks,
+        request.hint,
+        canonical(request.payload),
+    ):
+        found.append("is the answer to another question")
+    return found
+
+
+def _of_another_call(approved: ApprovalRequest, request: ApprovalRequest) -> list[str]:
     found: list[str] = []
     if approved.session_id != request.session_id:
         found.append(f"is for the session {approved.session_id}")
@@ -287,6 +333,10 @@ def differences(approved: ApprovalRequest | None, request: ApprovalRequest) -> l
     if canonical(approved.arguments) != canonical(request.arguments):
         found.append("is for other arguments")
     return found
+
+
+def _answer_in(entry: ApprovalEntry) -> Approved | Denied:
+    return Approved(entry.arguments, entry.payload) if entry.approved else Denied(entry.message)
 
 
 def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:

@@ -149,7 +149,9 @@ class ApprovalTable:
     def answer(self, id: str, answer: Approved | Denied, by: str) -> None:
         """Keep the answer to a request that has none."""
         said = (
-            {"approved": True, "arguments": answer.arguments} if isinstance(answer, Approved) else {"approved": False}
+            {"approved": True, "arguments": answer.arguments, "payload": answer.payload}
+            if isinstance(answer, Approved)
+            else {"approved": False}
         )
         text = canonical({**said, "message": getattr(answer, "message", ""), "by": by, "at": self.now()})
         (signature,) = self._database.execute("SELECT signature FROM requests WHERE id = ?", (id,)).fetchone()
@@ -232,6 +234,7 @@ class ApprovalTable:
             request=request,
             approved=bool(said.get("approved")),
             arguments=said.get("arguments"),
+            payload=said.get("payload"),
             message=said.get("message", ""),
             answered_by=said.get("by", ""),
             answered_at=said.get("at"),

@@ -40,6 +40,8 @@ class Config:
     web: Mapping[str, Any] | None = None
     concurrency: Concurrency | None = None
     circuit_breaker: CircuitBreaker | None = None
+    session_ttl_s: Mapping[SessionKind, float] = field(default_factory=lambda: MappingProxyType[SessionKind, float]({}))
+    hook_timeout_s: float | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
     servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType[str, McpServer]({}))

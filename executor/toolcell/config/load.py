@@ -165,6 +165,10 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return Concurrency(**value)
         case "circuit_breaker":
             return CircuitBreaker(**value)
+        case "session_ttl_s":
+            return MappingProxyType(
+                {**below.session_ttl_s, **{SessionKind(kind): each for kind, each in value.items()}}
+            )
         case "quarantine" | "state":
             return source.path(value)
         case "channel" | "memory" | "web":

@@ -171,11 +171,18 @@ def _seconds(value: float) -> float:
     return value
 
 
+def _lifetime(value: float) -> float:
+    if not value > 0:
+        raise ValueError(f"should be a number of seconds above zero, or inf, is {value}.")
+    return value
+
+
 _Flag = Annotated[bool, _is("true or false", bool)]
 _Text = Annotated[str, _is("text", str), AfterValidator(_without_null)]
 _Listed = BeforeValidator(_list_of_text)
 _Texts = Annotated[list[_Text], _Listed]
 _Seconds = Annotated[float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)]
+_Lifetime = Annotated[float, AfterValidator(_lifetime), _is("a number of seconds above zero, or inf", int, float)]
 _Count = Annotated[int, _is(_words(1), int), _whole(1)]
 
 
@@ -404,6 +411,11 @@ class SupervisorTable(_Table):
     web: WebTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     circuit_breaker: CircuitBreakerTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    session_ttl_s: Annotated[
+        dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], _Lifetime],
+        _values_of("a table such as { worker = 600 }"),
+    ] = {}
+    hook_timeout_s: _Seconds = 1.0
 
 
 _Condition = Annotated[_Text, AfterValidator(_not_empty)]

@@ -100,7 +100,7 @@ async def admit(
         raise
     if caller.life.closed:  # also if the close has ended the call that had the place
         admission.leave(None)
-        return closed(name)
+        return closed(name, caller.life)
     if not has_entered:
         admission.leave(None)
         return Overloaded(

@@ -25,6 +25,7 @@ from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.journal.redact import arguments_for_journal
+from toolcell.session_result import SessionState
 from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -62,17 +63,17 @@ async def ask(
             "Do without it."
         )
         summary = Preview.of_call(tool.name, call.arguments).for_people().summary
-        _show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
+        show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
     request = await request_of(context, tool, call, reason)
     if caller.life.closed:  # while the preview was made
-        return closed(tool.name)
+        return closed(tool.name, caller.life)
     began = time.monotonic()
     answer, why = await _answer(context, approver, request, declaration)
     if context.trace is not None:
         context.trace.approval_asked(began, time.monotonic(), why)
     if caller.life.closed:
-        return closed(tool.name)
+        return closed(tool.name, caller.life)
     if isinstance(answer, Approved):
         return call.arguments if answer.arguments is None else answer.arguments
     return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
@@ -116,13 +117,17 @@ async def put_up(
         return None
     if entry.state != "pending":
         return None
-    _record(context, kept, "", event="asked")
+    record_approval(context, kept, "", event="asked")
     return kept
 
 
-def closed(tool: str) -> Cancelled:
-    """The error of a call whose session was closed before the call ran."""
-    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
+def closed(tool: str, life: SessionLife) -> Cancelled:
+    """The error of a call whose session was closed, or suspended, before the call ran."""
+    if life.state is SessionState.SUSPENDED:
+        why = "its session was suspended. Call again after session.resume()."
+    else:
+        why = "its session has expired." if life.state is SessionState.EXPIRED else "its session was closed."
+    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: {why}")
 
 
 async def _answer(
@@ -133,28 +138,30 @@ async def _answer(
     try:
         standing = await in_thread(partial(store.covering, request))
         if standing is not None:
-            _record(context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by)
+            record_approval(
+                context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by
+            )
             return Approved(), "approved"
         for id, why in await in_thread(partial(store.refused, request)):
-            _record(context, request, f"the approval {id} {why}", event="refused")
+            record_approval(context, request, f"the approval {id} {why}", event="refused")
         kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
         try:
-            _record(context, kept, "", event="asked")
-            _show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
+            record_approval(context, kept, "", event="asked")
+            show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
             store.leave(kept.id)
     except* (sqlite3.Error, NoThread, UsageError) as failures:
         failed = failures
     else:
-        _record(context, kept, outcome.why, by=outcome.by, used=outcome.used)
+        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
-    _record(context, request, f"could not be asked: {failed.exceptions[0]}")
+    record_approval(context, request, f"could not be asked: {failed.exceptions[0]}")
     return _NOT_PUT_UP, "the request could not be kept"
 
 
-def _record(
+def record_approval(
     context: CallContext,
     request: ApprovalRequest,
     answer: str,
@@ -163,6 +170,7 @@ def _record(
     by: str = "",
     used: bool = False,
 ) -> None:
+    """Record an event of a request for approval or confirmation."""
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
@@ -171,7 +179,7 @@ def _record(
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
 
 
-def _show(context: CallContext, text: str) -> None:
+def show(context: CallContext, text: str) -> None:
     """Show the question to the channels that cannot answer it."""
     services, caller = context.services, context.caller
     sender = f"{caller.agent_id}/{caller.id}"
@@ -193,15 +201,25 @@ async def _until_closed(
     """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
     supervisor does not."""
     with life.doing(f"{approver or store!r}, which was asked for approval,") as work, work.scope:
+        if life.closed:  # while the request was kept, so nothing else ends the wait
+            work.scope.cancel()
         return await _first_answer(store, approver, request)
-    if store.is_ending:
-        return _Ending(Denied(), "not answered before the supervisor ended")
+    if store.is_ending or life.state is SessionState.SUSPENDED:
+        what = "supervisor ended" if store.is_ending else "session was suspended"
+        return _Ending(Denied(), f"not answered before the {what}")
+    await withdrawn(life, store, request.id)
+    return _Ending(Denied(), "withdrawn, for the session was closed")
+
+
+async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
+    """Withdraw the question of a session that was closed. One of a suspended session stays."""
+    if store.is_ending or life.state is SessionState.SUSPENDED:
+        return
     with anyio.CancelScope(shield=True):
         try:
-            await in_thread(partial(store.withdraw, request.id))
+            await in_thread(partial(store.withdraw, id))
         except (sqlite3.Error, NoThread, UsageError):  # the answer came in this moment, and nobody will use it
-            _log.info("the request %s for approval is not withdrawn", request.id, exc_info=True)
-    return _Ending(Denied(), "withdrawn, for the session was closed")
+            _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
@@ -211,13 +229,13 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
     with anyio.move_on_after(wait_s):
         async with anyio.create_task_group() as tasks:
             if approver is not None:
-                tasks.start_soon(_put_to, approver, request, store, answered)
+                tasks.start_soon(put_to, approver, request, store, answered)
             found = await _taken(store, request.id, answered)
             tasks.cancel_scope.cancel()
     return found or _Ending(Denied(f"Nobody approved the call within {wait_s:.4g} s."), "expired")
 
 
-async def _put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
+async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
     """Ask the approver, and keep the answer."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED

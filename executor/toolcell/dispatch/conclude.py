@@ -18,13 +18,14 @@ from .present import NOTHING, fitting, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
 from .result import in_userns, result_of, state_lost
+from .route import Route
 from .serving import SessionRun
 from .streams import READ_ON
 
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run."""
-    route, outcome, used, run, watch = ran
+    route, outcome, used, run, watch, confirmation = ran
     services, caller, tool = context.services, context.caller, route.tool
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
@@ -37,6 +38,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         if run.state_lost:
             result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
+    if confirmation:
+        result, answered = result.model_copy(update={"confirmation": confirmation}), False
     if lie and run is not None and run.cell is not None:
         run.cell.calls.condemn(run, lie)
     elif watch is not None and (answered or outcome.ending == "error"):
@@ -59,7 +62,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     received = used["received_bytes"]
     if services.hooks:
         returned = result
-        result = await hooks.after(services.hooks, caller.life, call, returned)
+        result = await hooks.after(services.hooks, caller.life, call, returned, services.hook_timeout_s)
         if returned.error is not None or result.output is not returned.output:
             schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: a hook may have changed it in place
@@ -75,6 +78,15 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     # record
+    tally = caller.tally  # added to here, because a call of a method would take time in each call
+    tally.calls += 1
+    tally.cpu_s += used["cpu_s"]
+    tally.wall_s += used["wall_s"]
+    tally.bytes += used["sent_bytes"] + used["received_bytes"]
+    if result.artifacts:
+        tally.made(result.artifacts)
+    if result.error is not None:
+        tally.failed(call.id, call.tool, result.error)
     record(
         services,
         caller.id,
@@ -88,6 +100,34 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         None if services.durable is None else _where(run),
         result.artifacts,
     )
+    return result
+
+
+async def put_in_place(
+    context: CallContext, call: ToolCall, checks: Checks, route: Route, given: ToolResult, by: str
+) -> ToolResult:
+    """The result that a hook put in place of the call, which is allowed and does not run. It is checked as any."""
+    services, caller, tool = context.services, context.caller, route.tool
+    names = ("output", "display", "artifacts", "content", "error", "signals")
+    parts = {name: getattr(given, name) for name in names}
+    result = ToolResult.build(
+        **parts,
+        usage=Usage(attempts=call.attempt),
+        call_id=call.id,
+        tool=tool.name,
+        version=tool.version,
+        session_id=caller.id,
+        arguments={**call.arguments},
+        sandbox=route.sandbox,
+    )
+    result = await hooks.after(services.hooks, caller.life, call, result, services.hook_timeout_s)
+    result = left_by_hooks(result, tool, route.limits, checks.output)
+    if result.error is None and not services.overflow.fits(0):
+        own = caller.workspace if caller.grants >= READ_ON else None
+        result = await services.overflow.spilled(result, own)
+    if result.error is not None:
+        caller.tally.failed(call.id, call.tool, result.error)
+    record(services, caller.id, call, tool.version, result.error, display=result.display, by=by)
     return result
 
 
@@ -107,6 +147,7 @@ def refused(
     if services.durable is not None and not intended:
         more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
     record(services, session_id, call, version, error, more=more)
+    context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),

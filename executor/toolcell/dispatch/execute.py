@@ -10,6 +10,7 @@ from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.protection import Watch, overlap
+from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
@@ -38,6 +39,8 @@ class Ran(NamedTuple):
     used: Used
     run: SessionRun | None = None
     watch: Watch | None = None
+    confirmation: str = ""
+    """The id of the question that the call waits for."""
 
     @property
     def is_delivered(self) -> bool:
@@ -53,7 +56,13 @@ class Ran(NamedTuple):
 
 
 async def in_cell(
-    context: CallContext, route: Route, call: ToolCall, packed: bytes | None, changes: bool, wall_s: float
+    context: CallContext,
+    route: Route,
+    call: ToolCall,
+    packed: bytes | None,
+    changes: bool,
+    wall_s: float,
+    confirm: list[Field] | None = None,
 ) -> Ran | SandboxUnavailable | Overloaded:
     """Run the call in a cell. If the workspace is replaced while the call waits, the call goes to the new directory."""
     services, life = context.services, context.caller.life
@@ -75,6 +84,8 @@ async def in_cell(
         before, run = run, SessionRun(context, route, call, wall_s, packed, watch, has_result=True)
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+        if confirm is not None:
+            run.confirm = confirm
         late: Outcome | None = None
         if watch is not None and (life.closed or context.routes.has_moved(route)):  # while `enter` was awaited
             late = Outcome("cancelled" if life.closed else "moved")
@@ -91,7 +102,7 @@ async def in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return made(Ran, (route, outcome, run.used, run, watch))
+            return made(Ran, (route, outcome, run.used, run, watch, ""))
         ways += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

@@ -14,7 +14,15 @@ from toolcell_tools.preview import printable, shortened
 
 from .hooks import Hook
 
-_METHODS = {"before_call": 1, "after_call": 2, "on_error": 2}  # and the number of arguments of each
+_METHODS = {
+    "before_call": ("call",),
+    "after_call": ("call", "result"),
+    "on_error": ("call", "error"),
+    "on_session": ("session", "event", "result"),
+    "on_suspend": ("session",),
+    "on_resume": ("session",),
+}
+"""The methods of a hook, each with its arguments."""
 _NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not
 _LIKE = 0.5  # if a hook has no hook method at all, a weaker similarity is enough
 _log = logging.getLogger("toolcell.policy")
@@ -57,9 +65,9 @@ def _check_method(hook: object, name: str, method: object) -> None:
         raise UsageError(f"{what} is not callable. Write: async def {name}(self, …).")
     if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
         raise UsageError(f"{what} is a generator. Return its answer, without yield.")
-    if not _takes(method, _METHODS[name]):
-        given = "call" if name == "before_call" else "call, error" if name == "on_error" else "call, result"
-        raise UsageError(f"{what} does not take what it is given. Write: async def {name}(self, {given}).")
+    if not _takes(method, len(_METHODS[name])):
+        given = ", ".join(("self", *_METHODS[name]))
+        raise UsageError(f"{what} does not take what it is given. Write: async def {name}({given}).")
 
 
 def _has(hook: object, name: str) -> bool:

@@ -9,14 +9,16 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import anyio
 
 from toolcell.call import ToolCall
+from toolcell.session_result import SessionResult
 from toolcell.sessions.ending import SessionLife
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied
 from toolcell_tools.result import ToolResult
+from toolcell_tools.session_info import SessionInfo
 
 from .approve import closed
 
@@ -37,13 +39,20 @@ class Deny:
 class Hook:
     """A base class for hooks. Any object with some of these methods, plain or async, is a hook too.
 
-    Hooks run in the supervisor's process, on its event loop. `call.arguments` are valid. A closing session cancels the
-    hooks of its calls. A hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
+    Hooks run in the supervisor's process, on its event loop. `call.arguments` are valid. An async hook has the
+    supervisor's `hook_timeout_s`; one that takes longer has failed. A closing session cancels the hooks of its calls. A
+    hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
     """
 
-    async def before_call(self, call: ToolCall) -> ToolCall | Deny | None:
-        """Return None to let the call go on, `call.with_arguments(…)` to replace its arguments, or a Deny to stop it.
-        The arguments are validated again after all hooks, even if they were changed in place."""
+    async def before_call(self, call: ToolCall) -> ToolCall | Deny | ToolResult | None:
+        """Return None to let the call go on, `call.with_arguments(…)` to replace its arguments, a Deny to stop it, or a
+        ToolResult in place of the call: a cached or simulated one.
+
+        The arguments are validated again after all hooks, even if they were changed in place. A result counts only if
+        no hook denies the call, the session holds what the tool needs, and the policy and the approver allow the call.
+        It is checked like any other, and `after_call` gets it. The first result of several counts. A later hook or an
+        approver that replaces the arguments discards it.
+        """
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
         """Called with every result of a call that ran, errors included. A returned result replaces it.
@@ -55,36 +64,63 @@ class Hook:
     async def on_error(self, call: ToolCall, error: ErrorBase) -> ToolResult | None:
         """Called with the error of a call that ran and failed. A returned result replaces it."""
 
+    async def on_session(
+        self, session: SessionInfo, event: Literal["opened", "closed"], result: SessionResult | None
+    ) -> None:
+        """Called after a session was opened, and with its result after it was closed. What it raises is logged."""
 
-async def before(
-    hooks: Sequence[object], life: SessionLife, call: ToolCall
-) -> tuple[ToolCall, PermissionDenied | Cancelled | None]:
-    """The call as the hooks leave it, and the first denial, which is Cancelled if the session closes meanwhile."""
+    async def on_suspend(self, session: SessionInfo) -> None:
+        """Called after a session was suspended."""
+
+    async def on_resume(self, session: SessionInfo) -> None:
+        """Called after a session was resumed."""
+
+
+class HookedCall(NamedTuple):
+    """A call as the hooks leave it. `result` is to take the place of the call, and `by` names its hook."""
+
+    call: ToolCall
+    denial: PermissionDenied | Cancelled | None = None
+    result: ToolResult | None = None
+    by: str = ""
+
+
+async def before(hooks: Sequence[object], life: SessionLife, call: ToolCall, timeout_s: float) -> HookedCall:
+    """The call as the hooks leave it. The denial is the first one, and Cancelled if the session closes meanwhile."""
     denial: PermissionDenied | None = None
+    result: ToolResult | None = None
+    by = ""
     for hook in hooks:
         method = getattr(hook, "before_call", None)
         if method is None:
             continue
         try:
-            answer = await _answered(life, hook, method(call))
+            answer = await _answered(life, hook, method(call), timeout_s)
             if answer is _ENDED:
-                return call, closed(call.tool)
+                return HookedCall(call, closed(call.tool, life))
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
                 raise TypeError("before_call returned a call of another id or tool; it may replace arguments only")
-            if not (answer is None or isinstance(answer, (ToolCall, Deny))):
-                raise TypeError(f"before_call returned {answer!r}; it returns a ToolCall, a Deny or None")
+            if isinstance(answer, ToolResult):
+                answer = _checked(cast("Any", answer))
+            elif not (answer is None or isinstance(answer, (ToolCall, Deny))):
+                raise TypeError(f"before_call returned {answer!r}; it returns a ToolCall, a Deny, a ToolResult or None")
         except Exception:
             _log.exception("hook %r failed before call %s of %s", hook, call.id, call.tool)
             answer = Deny(f"The call was stopped, because the hook {_name(hook)} failed.")
         if isinstance(answer, ToolCall):
-            call = answer
+            call, result = answer, None
+        elif isinstance(answer, ToolResult):
+            if result is None:
+                result, by = answer, _name(hook)
         elif isinstance(answer, Deny) and denial is None:
             message = answer.message or f"The hook {_name(hook)} does not allow this call."
             denial = PermissionDenied(message=message, reason=f"hook {_name(hook)}")
-    return call, denial
+    return HookedCall(call, denial, result, by)
 
 
-async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, result: ToolResult) -> ToolResult:
+async def after(
+    hooks: Sequence[object], life: SessionLife, call: ToolCall, result: ToolResult, timeout_s: float
+) -> ToolResult:
     """The result as the hooks leave it. For an error, `on_error` is called first, then `after_call`."""
     for name in ("on_error", "after_call"):
         for hook in hooks:
@@ -93,7 +129,7 @@ async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, resu
                 continue
             try:
                 given = method(call, result.error if name == "on_error" else result)
-                answer = await _answered(life, hook, given)
+                answer = await _answered(life, hook, given, timeout_s)
                 if answer is _ENDED:
                     message = (
                         "The call has run, but its result is withheld, because its session was closed while the hook "
@@ -102,9 +138,8 @@ async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, resu
                     return _with(result, error=Cancelled(message=message))
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
-                if answer is not None:  # validated again, because model_copy validates nothing
-                    put_in: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
-                    answer = ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
+                if isinstance(answer, ToolResult):
+                    answer = _checked(cast("Any", answer))
             except Exception:
                 _log.exception("hook %r failed after call %s of %s", hook, call.id, call.tool)
                 message = f"The call has run, but its result is withheld, because the hook {_name(hook)} failed."
@@ -114,14 +149,20 @@ async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, resu
     return result
 
 
-async def _answered(life: SessionLife, hook: object, answer: Any) -> Any:
-    """A hook's answer, or `_ENDED` if the close of the session ends the hook first."""
+def _checked(put_in: Any) -> ToolResult:
+    """A hook's result, validated again, because model_copy validates nothing."""
+    return ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
+
+
+async def _answered(life: SessionLife, hook: object, answer: Any, timeout_s: float) -> Any:
+    """A hook's answer, or `_ENDED` if the close of the session ends the hook first. Raises TimeoutError."""
     if not inspect.isawaitable(answer):
         return answer
     with life.doing(f"the hook {_name(hook)}") as work, work.scope:
         if life.closed:  # the close cannot end it any more
             work.scope.deadline = anyio.current_time() + life.grace_s
-        return await answer
+        with anyio.fail_after(timeout_s):
+            return await answer
     return _ENDED
 
 
@@ -139,4 +180,4 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox")
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox", "confirmation")

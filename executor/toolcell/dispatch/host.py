@@ -20,16 +20,20 @@ import pydantic
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
+from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.sessions.ending import Work
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
+from toolcell_tools.asking import given_or_asked
+from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import ToolFailure, Unencodable
+from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext
 from .reports import tell_log, tell_progress
@@ -40,20 +44,33 @@ _log = logging.getLogger("toolcell.tool")
 
 
 async def run(
-    context: CallContext, tool: Tool[..., Any], call: ToolCall, *, wall_s: float, result_bytes: int
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    *,
+    wall_s: float,
+    result_bytes: int,
+    confirm: list[Field] | None = None,
 ) -> tuple[Outcome, Used]:
-    """Run the call. Returns how it ended and what it used. Raises only the cancellation of the caller's own task."""
+    """Run the call. `confirm` are the confirmations so far, None for a tool that does not confirm. Returns how the call
+    ended and what it used. Raises only the cancellation of the caller's own task."""
     with context.caller.life.doing(f"the host tool {tool.name!r}") as work:
-        return await _run(context, tool, call, work, wall_s, result_bytes)
+        return await _run(context, tool, call, work, wall_s, result_bytes, confirm)
 
 
 async def _run(
-    context: CallContext, tool: Tool[..., Any], call: ToolCall, work: Work, wall_s: float, result_bytes: int
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    work: Work,
+    wall_s: float,
+    result_bytes: int,
+    confirm: list[Field] | None,
 ) -> tuple[Outcome, Used]:
-    caller = context.caller
+    caller, info = context.caller, context.caller.data.info
     started = time.monotonic()
     grace_s = min(wall_s * GRACE_SHARE, caller.profile.limits.grace_s)
-    reporter = _HostReporter(context, call, started + wall_s, started + wall_s - grace_s, work)
+    reporter = _HostReporter(context, tool, call, started + wall_s, started + wall_s - grace_s, work, confirm)
     given = HostContext(
         call_id=call.id,
         session_id=caller.id,
@@ -61,14 +78,17 @@ async def _run(
         session=context.session,
         reporter=reporter,
         deadline=started + wall_s,
-        config=dict(caller.data.info.config),
-        values=dict(caller.data.info.values),
+        config=dict(info.config),
+        values=dict(info.values),
+        user_id=info.user_id,
+        invocation_id=info.invocation_id,
+        context=info.context,
     )
     outcome = Outcome(ending="timeout")
     try:
         with anyio.move_on_after(wall_s), work.scope:
             async with caller.life.host_turn if tool.declaration.annotations.sequential else nullcontext():
-                outcome = await _attempt(context, tool, call, given)
+                outcome = await _attempt(context, tool, call, given, reporter)
     finally:
         reporter.ended = True
     if work.scope.cancelled_caught:
@@ -79,7 +99,9 @@ async def _run(
     return replace(outcome, progress=reporter.last), used
 
 
-async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, given: HostContext[object]) -> Outcome:
+async def _attempt(
+    context: CallContext, tool: Tool[..., Any], call: ToolCall, given: HostContext[object], reporter: "_HostReporter"
+) -> Outcome:
     try:
         arguments = tool.bind(call.arguments, given)
     except pydantic.ValidationError as error:
@@ -109,6 +131,9 @@ async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, g
             if inspect.isawaitable(value):  # a lambda that calls a client's async method
                 value = await value
         encoded = encode_return(tool.encoded(value), ())
+        signals = [*encoded.pop("signals", ()), *reporter.signals]
+        if signals:
+            encoded["signals"] = checked_signals(tool.name, tool.signals, signals)
         encoded["values"] = values = cast("dict[str, Field]", encode_json(given.values))
         if encoded_bytes(values) > VALUES_BYTES:
             raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
@@ -117,6 +142,14 @@ async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, g
         if began or tool.is_async:  # the tool itself could start no thread
             return _failed("exception", str(error), error, None)
         return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+    except (ConfirmationAsked, BaseExceptionGroup) as error:
+        asked = asked_in(error)
+        if asked is None:
+            if not isinstance(error, ExceptionGroup):
+                raise
+            grouped = cast("ExceptionGroup[Exception]", error)
+            return _failed("exception", f"{type(grouped).__name__}: {grouped}", grouped, None)
+        return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))
     except Unencodable as failure:
@@ -152,8 +185,20 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
 class _HostReporter:
     """The context's reporter, which reports directly to the session. It drops reports after the end of the call."""
 
-    def __init__(self, context: CallContext, call: ToolCall, deadline: float, tidy_at: float, work: Work) -> None:
+    def __init__(
+        self,
+        context: CallContext,
+        tool: Tool[..., Any],
+        call: ToolCall,
+        deadline: float,
+        tidy_at: float,
+        work: Work,
+        confirm: list[Field] | None,
+    ) -> None:
         self._context = context
+        self._tool = tool
+        self._confirm = cast("list[Mapping[str, Any]] | None", confirm)
+        self.signals: list[Signal] = []
         self._call = call
         self._deadline = deadline
         self._tidy_at = tidy_at
@@ -178,6 +223,14 @@ class _HostReporter:
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace
         return nullcontext() if trace is None or self.ended else trace.span(name, attributes)
+
+    def signal(self, signal: Signal) -> None:
+        if signal.kind not in self._tool.signals:
+            raise UsageError(f"{undeclared(self._tool.name, signal.kind)}.")
+        self.signals.append(signal)
+
+    def confirm(self, hint: str, payload: object) -> Confirmation:
+        return given_or_asked(self._tool.name, self._confirm, hint, payload)
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Used
+from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
 
-from . import approve, hooks, host
+from . import approve, confirming, hooks, host
 from .admit import Admission, admit
 from .catalog import Checks
-from .conclude import concluded, refused
+from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
@@ -24,6 +24,7 @@ from .record import intend, record
 from .resolve import resolved
 from .validate import Valid
 
+UNCONFIRMED = confirming.Standing([])
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 
 
@@ -36,11 +37,13 @@ async def dispatch(
         result = await attempt(context, name, arguments, number)
         error = result.error
         if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
+            if number >= MAX_ATTEMPTS and isinstance(error, ValidationError) and error.retryable:
+                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
             return result
         with context.caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
             arguments, number = await repair(error), number + 1
         if work.scope.cancelled_caught:
-            return result.model_copy(update={"error": approve.closed(result.tool)})
+            return result.model_copy(update={"error": approve.closed(result.tool, context.caller.life)})
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
@@ -64,8 +67,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call, packed = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration), valid.packed
     # before hooks
+    given: ToolResult | None = None
+    by = ""
     if services.hooks:
-        hooked, denied = await hooks.before(services.hooks, caller.life, call)
+        hooked, denied, given, by = await hooks.before(services.hooks, caller.life, call, services.hook_timeout_s)
         if denied is not None:
             return refused(context, hooked, tool, denied)
         valid = _replaced(checks, hooked.arguments, "a hook")  # always, because a hook may have changed them in place
@@ -77,7 +82,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if not isinstance(verdict, str):
         return refused(context, call, tool, verdict)
     # approve
-    if verdict:
+    confirmed = UNCONFIRMED
+    if tool.confirms:
+        confirmed = await confirming.standing(context, tool, call)
+    if verdict and not (confirmed.approved or confirmed.pending):
         packed = None  # encode again, so that the cell gets exactly the arguments that the approver sees
         try:
             approved = await approve.ask(context, tool, call, verdict)
@@ -90,21 +98,29 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if isinstance(valid, ValidationError):
                 return refused(context, call, tool, valid)
             call, packed = call._replace(arguments=valid.arguments), valid.packed
+            given = None  # it was for other arguments
             again = permit(services.policy, call, offer, caller.data.info)  # a rule may deny the new arguments
             if not isinstance(again, str):
                 return refused(context, call, tool, again)
+            if tool.confirms:
+                confirmed = await confirming.standing(context, tool, call)
     # grants
     changes = mutates(call, tool) if tool.sometimes_mutates else True
     if isinstance(changes, PermissionDenied):
         return refused(context, call, tool, changes)
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
-        return refused(context, call, tool, approve.closed(call.tool))
+        return refused(context, call, tool, approve.closed(call.tool, caller.life))
     try:
         if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
         return refused(context, call, tool, unusable(error))
+    if given is not None:
+        return await put_in_place(context, call, checks, route, given, by)
+    if confirmed.pending:
+        asked = Ran(route, Outcome("result"), NOTHING_USED)
+        return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
     # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
@@ -123,23 +139,29 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if unrecorded is not None:
                 return refused(context, call, tool, unrecorded)
         # run
+        confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
+            most = route.limits.result_bytes
             try:
-                outcome, used = await host.run(
-                    context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
-                )
+                outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
             except BaseException:
                 if fate is not None:
                     fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
-                record(services, caller.id, call, tool.version, approve.closed(call.tool))
+                record(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life))
                 raise
-            return await concluded(context, call, checks, Ran(route, outcome, used))
-        ran = await in_cell(context, route, call, packed, changes, wall_s)
-        if type(ran) is not Ran:
-            return refused(context, call, tool, ran, intended=True)
+            ran = Ran(route, outcome, used)
+            if confirm is not None and confirming.has_asked(outcome):
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
+            return await concluded(context, call, checks, ran)
+        answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
+        if type(answered) is not Ran:
+            return refused(context, call, tool, answered, intended=True)
+        ran = answered
         if admission is not None and ran.is_delivered:
             used = ran.used
         try:
+            if confirm is not None and confirming.has_asked(ran.outcome):
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
             if fate is not None:

@@ -14,11 +14,12 @@ from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
+from toolcell_tools.signals import checked_signals
 
 from .output import OutputSchema
 from .result import limit_exceeded
 
-NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
+NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}, "signals": ()}
 """The fields that are cleared when an error replaces a result. `fitting` keeps the artifacts: the files exist."""
 
 
@@ -36,8 +37,9 @@ def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, sche
     `schema` is None if the output need not fit one: the schema does not cover a failure that is returned as a result.
     """
     artifacts = [one if one.uri is None else replace(one, uri=None) for one in result.artifacts]
-    bare = result.model_copy(update={"error": None, "artifacts": artifacts})
+    bare = result.model_copy(update={"error": None, "artifacts": artifacts, "signals": ()})
     try:
+        checked_signals(tool.name, tool.signals, result.signals)
         payload = encode_return(bare)
         payload["values"] = encode_json(result.values)
         if result.error is not None:
@@ -50,7 +52,8 @@ def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, sche
         misfit = schema.misfit(payload["output"], "A hook")
         if misfit is not None:
             return _refused(result, misfit)
-    return result.model_copy(update={"output": payload["output"], "display": payload["display"]})
+    signals = () if result.error is not None else result.signals
+    return result.model_copy(update={"output": payload["output"], "display": payload["display"], "signals": signals})
 
 
 def _refused(result: ToolResult, error: ToolError) -> ToolResult:

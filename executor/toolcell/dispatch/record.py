@@ -26,6 +26,8 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
     """The facts in the record of a call that ended without an error. `used` is what the call has used."""
     facts: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     del facts["attempts"]  # only `Usage` has it
+    if call.session is not None and (call.session.invocation_id or call.session.user_id):
+        facts |= {"user": call.session.user_id, "invocation": call.session.invocation_id}
     return facts
 
 
@@ -36,6 +38,8 @@ def intend(
     of its route share. `allowed` names the rule or approval that allows the call; "" if `asked` names it. If the intent
     cannot be written, the call may not be sent, and its error is returned."""
     facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
+    if call.session is not None and call.session.invocation_id:
+        facts["invocation"] = call.session.invocation_id
     if allowed:
         facts["allowed"] = allowed
     why = journal.intend(Record.now("intent", session_id, call.id, facts))
@@ -59,10 +63,14 @@ def record(
     notices: Sequence[Notice] = (),
     more: Mapping[str, object] | None = None,
     artifacts: Sequence[Artifact] = (),
+    by: str = "",
 ) -> None:
     """Record the call: the facts, the error, and the stack trace of a tool that raised. With a state directory, `more`
-    are further facts, and the texts are without secrets."""
+    are further facts, and the texts are without secrets. `by` names the hook that gave the result in place of the
+    call."""
     kind, facts = "call", facts_of(call, version, used)
+    if by:
+        facts["by"] = f"hook {by}"
     if error is not None:
         facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
         kind = "denied" if error.kind == "permission_denied" else "call"

@@ -3,6 +3,7 @@
 import reprlib
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pydantic
@@ -35,6 +36,7 @@ from toolcell_tools.errors import (
 )
 from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
+from toolcell_tools.signals import read_signals
 
 from .failure import returned_failure
 from .route import Route
@@ -88,10 +90,13 @@ def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tup
         fields["stderr"] = _captured(outcome.stderr)
     if outcome.ending == "result":
         try:
-            _say(fields, outcome.payload)
-        except (pydantic.ValidationError, TypeError, KeyError) as wrong:
+            _say(fields, outcome.payload, route.declaration)
+        except (pydantic.ValidationError, TypeError, KeyError, ValueError) as wrong:
             lie = f"The result frame is not a result: {_first_line(wrong)}"
             error = ProtocolViolation(message=lie)
+    elif outcome.ending == "error" and outcome.reason == "confirm":
+        lie = "it asks for a confirmation, and its declaration does not say that it confirms"
+        error = error_of(replace(outcome, ending="violation", message=lie), route.declaration, route.limits, 0.0)
     elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
         message = outcome.message[:MESSAGE_CHARS]
         failure = returned_failure(message, outcome.payload.get("data"), route.declaration)
@@ -118,16 +123,17 @@ def _display_of_error(
     return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
-def _say(fields: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    """Add a cell's payload to a result's fields. For a malformed payload, raises pydantic's ValidationError, TypeError
-    or KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the output gives.
+def _say(fields: dict[str, Any], payload: Mapping[str, Any], declaration: ToolDeclaration) -> None:
+    """Add a cell's payload to a result's fields. For a malformed payload, raises ValueError (pydantic's ValidationError
+    is one), TypeError or KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the
+    output gives.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
     if type(display) is not str:
         raise TypeError("display is a string")
     if len(payload) > (2 if "display" in payload else 1):
-        fields.update(_said_beside(payload))
+        fields.update(_said_beside(payload, declaration))
     fields["output"], fields["display"] = output, display
 
 
@@ -135,7 +141,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
+def _said_beside(payload: Mapping[str, Any], declaration: ToolDeclaration) -> dict[str, Any]:
     artifacts, content, values = payload.get("artifacts", []), payload.get("content", []), payload.get("values", {})
     for name, sent in (("artifacts", artifacts), ("content", content)):
         if type(sent) is not list or len(cast("list[object]", sent)) > MAX_ITEMS:
@@ -147,7 +153,8 @@ def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
     made = ToolResult.build(artifacts=artifacts, content=content)
     if any(artifact.uri is not None for artifact in made.artifacts):  # it could name a file of the supervisor's
         raise TypeError("an artifact has a uri, which is not a cell's to set")
-    return {"artifacts": made.artifacts, "content": made.content, "values": values}
+    signals = read_signals(declaration.signals, payload["signals"]) if "signals" in payload else ()
+    return {"artifacts": made.artifacts, "content": made.content, "values": values, "signals": signals}
 
 
 def _captured(captured: Captured) -> CapturedOutput:

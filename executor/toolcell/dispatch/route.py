@@ -209,6 +209,7 @@ class Routes:
                 "version": tool.version,
                 "tier": str(tool.declaration.tier),
                 "agent": caller.agent_id,
+                **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
                 "session_kind": str(caller.kind),
                 "grants": sorted(map(str, given)),
                 "fingerprint": tool.declaration.fingerprint,
@@ -225,9 +226,12 @@ class Routes:
 
     def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
         """The part of the context that a cell gets before its first call."""
+        info = self._caller.data.info
         return {
             "session_id": self._caller.id,
             "agent_id": self._caller.agent_id,
+            "user_id": info.user_id,
+            "context": info.context,
             "session_kind": self._caller.kind.value,
             "workspace_root": self._path,
             "grants": [capability.value for capability in given],

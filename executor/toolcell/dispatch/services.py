@@ -22,6 +22,7 @@ from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import RuledWeb, SeenLinks
 from toolcell.sessions.speaking import ChannelAccess
+from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state import StateDirectory
 from toolcell.state.results import ResultStore
@@ -50,6 +51,7 @@ class Services:
     """Its state directory, which no cell may see."""
     metrics: Metrics
     catalog: Catalog
+    hook_timeout_s: float
     hooks: tuple[object, ...]
     policy: Policy
     rule_files: Mapping[str, str]
@@ -97,6 +99,7 @@ class Caller:
     life: SessionLife
     data: SessionData
     toolbox: Toolbox
+    tally: SessionTally
     meter: UsageMeter | None = None
     """Adds up what its calls use, if it or a session above it has usage limits."""
     seen: SeenLinks | None = None

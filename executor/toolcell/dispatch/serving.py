@@ -102,6 +102,11 @@ class SessionRun(Run):
         the memory."""
         return self._acted or not _LASTING.isdisjoint(self._route.grants)
 
+    @property
+    def acted(self) -> bool:
+        """Whether an operation or a connection of the call may have had an effect."""
+        return self._acted
+
     def has_moved(self) -> bool:
         return self._context.routes.has_moved(self._route)
 

@@ -26,8 +26,8 @@ class Record(_Fields):
     another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port, allowed,
     reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect, has ended or was refused: method,
     scheme, host, port, path, rule, allowed, reason, status, credentials by name, bytes_in, bytes_out), "log" (a tool
-    called `ctx.log`) or "session" (opened, closed). `data` holds the facts, as JSON data. A traceback appears only
-    here, never in what a model sees. `at` is in Unix seconds, by default now.
+    called `ctx.log`) or "session" (opened, suspended, resumed, closed). `data` holds the facts, as JSON data. A
+    traceback appears only here, never in what a model sees. `at` is in Unix seconds, by default now.
     """
 
     __slots__ = ()

@@ -248,6 +248,21 @@ class Pool:
             run.cell.calls.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
         return told
 
+    def at(self, when: float, action: Callable[[], None]) -> Deadline:
+        """Call `action` on the event loop at `when`, in seconds of time.monotonic()."""
+        return self._deadlines.at(when, action)
+
+    def forget_deadline(self, deadline: Deadline) -> None:
+        self._deadlines.cancel(deadline)
+
+    def park_session(self, session_id: str, why: str) -> None:
+        """End the session's calls and cells. The next call of each of its kept tools is told `why` its state is
+        lost."""
+        states = self._states.get(session_id)
+        self.end_session(session_id)
+        if states:
+            self._states[session_id] = dict.fromkeys(states, why)
+
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
         self._end_all_waiting(session_id)

@@ -181,6 +181,8 @@ class Run(ABC):
     """Whether the tool has read `ctx.cancelled`."""
     ends_at = math.inf
     """The end of the call's grace (time.monotonic seconds); math.inf until the call is told to end."""
+    confirm: list[Field] | None = None
+    """The confirmations that were given for the call; None if its tool does not confirm."""
     trace: dict[str, Field] | None = None
     """The W3C trace context that the cell gets; None if no call is traced."""
     is_first_of_cell = False

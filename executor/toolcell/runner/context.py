@@ -1,18 +1,20 @@
 """Build the ToolContext of a call: a handle for each granted capability, None for the others."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress
 from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import UsageError
 from toolcell_tools.shell import Shell
 from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader, WorkspaceWriter
 
@@ -20,6 +22,10 @@ from . import handles
 from .link import Link
 from .relay import Relay
 from .spans import NO_SPAN, CellSpan
+
+if TYPE_CHECKING:
+    from toolcell_tools.confirmation import Confirmation
+    from toolcell_tools.signals import Signal
 
 LOG_CHARS = 16_000
 
@@ -31,9 +37,16 @@ class LinkReporter:
     tidy_at = 0.0
     spans: Iterator[int] | None = None
     """The numbers of the call's spans; None if the supervisor traces no calls."""
+    signals: "Sequence[Signal]" = ()
+    """The signals that the tool has given so far."""
+    given: "Sequence[Mapping[str, Any]] | None" = None
+    """The confirmations that were given for this call; None if the tool does not confirm."""
+    tool: Tool[..., object]
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, writer: WorkspaceWriter | None, shell: Shell | None) -> None:
         self._link = link
+        self._writer = writer
+        self._shell = shell
 
     def progress(self, message: str, fraction: float | None) -> None:
         self._link.tell(Progress(self._link.seq, _text(message), fraction))
@@ -47,6 +60,26 @@ class LinkReporter:
             return NO_SPAN
         plain = cast("dict[str, Field]", encode_json(dict(attributes)))
         return CellSpan(self._link, self.spans, _text(name), plain)
+
+    def signal(self, signal: "Signal") -> None:
+        if signal.kind not in self.tool.signals:
+            from toolcell_tools.signals import undeclared
+
+            raise UsageError(f"{undeclared(self.tool.name, signal.kind)}.")
+        self.signals = [*self.signals, signal]
+
+    def confirm(self, hint: str, payload: object) -> "Confirmation":
+        from toolcell_tools.asking import given_or_asked
+
+        if self._link.acted or (self._writer is not None and self._writer.artifacts) or self._has_run():
+            raise UsageError(
+                f"The tool {self.tool.name!r} calls ctx.confirm after an effect. Ask first, because the call runs "
+                "again with the answer."
+            )
+        return given_or_asked(self.tool.name, self.given, hint, payload)
+
+    def _has_run(self) -> bool:
+        return self._shell is not None and self._shell.has_run
 
     def remaining(self) -> float:
         return self.deadline - time.monotonic()
@@ -83,16 +116,20 @@ class Contexts:
             "agent_id": given["agent_id"],
             "session_kind": SessionKind(given["session_kind"]),
             "workspace_root": root,
+            "user_id": given.get("user_id", ""),
+            "context": given.get("context", ""),
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
             "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
         }
+        self.reporter: LinkReporter
+        """That of the present call."""
         self.ready: tuple[ToolContext, LinkReporter] | None = self._made()
 
-    def of(self, call_id: str, given: dict[str, Any]) -> ToolContext:
-        """The context of one call, from the `context` of its `Call`."""
+    def of(self, call_id: str, given: dict[str, Any], tool: Tool[..., object]) -> ToolContext:
+        """The context of one call of the tool, from the `context` of its `Call`."""
         ctx, reporter = self.ready or self._made()
-        self.ready = None
+        self.ready, self.reporter, reporter.tool = None, reporter, tool
         ctx.call_id = call_id
         remaining_s = given["remaining_s"]
         ctx.deadline = reporter.deadline = deadline = time.monotonic() + remaining_s
@@ -102,14 +139,19 @@ class Contexts:
             ctx.config = given.get("config", ctx.config)
             ctx.values = given.get("values", ctx.values)
             ctx.attempt = given.get("attempt", 1)
+            ctx.invocation_id = given.get("invocation_id", "")
+            if "confirm" in given:
+                reporter.given = given["confirm"]
+                if ctx.shell is not None:
+                    ctx.shell.has_run = False  # a kept process has one shell for all its calls
             if "trace" in given:
                 ctx.trace = given["trace"]
                 reporter.spans = count(1)
         return ctx
 
     def _made(self) -> tuple[ToolContext, LinkReporter]:
-        reporter = LinkReporter(self.link)
         writer = None if self._protects is None else WorkspaceWriter(self._root, self._protects)
+        reporter = LinkReporter(self.link, writer, self._same["shell"])
         return ToolContext(call_id="", reporter=reporter, deadline=0.0, writer=writer, **self._same), reporter
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
+_READING = frozenset({"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"})
+"""Operations without an effect."""
 _OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
 _READS_WHOLE = is_on("whole_frame")
@@ -60,6 +62,8 @@ class Link:
         self._readable = select.poll()
         self._readable.register(incoming, select.POLLIN)
         self.cancelled = False
+        self.acted = False
+        """Whether the call has made a request that may have an effect."""
         self._heeded = 0  # the number of the last call whose tool has read `cancelled`
 
     def start_over(self) -> None:
@@ -72,7 +76,7 @@ class Link:
 
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call. Raises EOFError if the supervisor has closed the pipe."""
-        self.cancelled = False
+        self.cancelled = self.acted = False
         self._last_request = self._answered = 0
         if self._replies:
             self._replies.clear()
@@ -234,6 +238,8 @@ class Link:
         except TooLarge as error:
             raise ToolFailure(f"The request of {operation} is too large: {error}. Send less at a time.") from error
         self._last_request += 1
+        if operation not in _READING and not _is_safe(operation, arguments):
+            self.acted = True
         return self._last_request
 
     def _on_readable(self) -> None:
@@ -269,6 +275,11 @@ class Link:
                 self.cancelled = True
             elif isinstance(event, Violation):
                 _lost()
+
+
+def _is_safe(operation: str, arguments: dict[str, Field]) -> bool:
+    """Whether this is a request of HTTP without an effect (RFC 9110, section 9.2.1)."""
+    return operation == "http.request" and str(arguments.get("method")).upper() in ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:

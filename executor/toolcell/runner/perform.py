@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -24,6 +24,9 @@ from .spans import set_environment
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+    from toolcell_tools.confirmation import ConfirmationAsked
+    from toolcell_tools.signals import Signal
 
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 20_000
@@ -47,7 +50,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     try:
         if "trace" in given:
             set_environment(cast("Mapping[str, str]", given["trace"]))
-        ctx = contexts.of(call_id, given) if tool.takes_context or "preview" in given else None
+        ctx = contexts.of(call_id, given, tool) if tool.takes_context or "preview" in given else None
         if "preview" in given:
             return _previewed(tool, call, ctx)
         try:
@@ -60,25 +63,31 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         value = tool.run(bound, ctx)
         if ctx is None:
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
-            return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None)))
+            return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None, tool)))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
-        return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
+        payload, kept = encode_return(value, recorded), _values(ctx.values) if ctx.values else None
+        return Result(seq, _sent(payload, kept, tool, contexts.reporter.signals))
     except SystemExit as leaving:
         _leave(leaving)
     except MemoryError as error:
         error.__traceback__ = None  # it refers to the objects that filled the memory
         return Error(seq, "memory", "MemoryError", {})
     except BaseException as error:
+        confirmation = sys.modules.get("toolcell_tools.confirmation")  # if it is not imported, nothing has asked
+        asked = cast("ConfirmationAsked | None", confirmation.asked_in(error)) if confirmation is not None else None
+        if asked is not None:
+            return Error(seq, "confirm", asked.hint, {"payload": asked.payload})
         return _failure(seq, error)
 
 
 def _previewed(tool: AnyTool, call: Call, ctx: ToolContext | None) -> Result:
     """The tool's preview of a call. Values that it leaves in the context are not sent back."""
-    return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None))
+    return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None, tool))
 
 
-def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
-    """The payload of a result, without empty fields and without a display that repeats the output."""
+def _sent(payload: dict[str, Any], values: Field, tool: AnyTool, signals: "Sequence[Signal]" = ()) -> dict[str, Field]:
+    """The payload of a result, without empty fields and without a display that repeats the output. `signals` are those
+    that the tool has given through its context."""
     output, display = payload["output"], payload["display"]
     sent: dict[str, Field] = {"output": output}
     if display is not output and (type(output) is not str or display != display_of(output)):
@@ -89,6 +98,12 @@ def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
         sent["content"] = payload["content"]
     if values:
         sent["values"] = values
+    if signals or "signals" in payload:
+        from toolcell_tools.signals import checked_signals
+
+        sent["signals"] = cast(
+            "Field", checked_signals(tool.name, tool.signals, [*payload.get("signals", ()), *signals])
+        )
     return sent
 
 

@@ -1,10 +1,13 @@
 """The core of a session: its place in the tree, the values that its calls share, and its end."""
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol, cast
 
+from toolcell.dispatch import confirming, session_hooks
 from toolcell.dispatch.offer import lacking
 from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
@@ -12,12 +15,17 @@ from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.policy import is_offered
+from toolcell.pool.deadlines import Deadline
 from toolcell.pool.run import Run
+from toolcell.session_result import SessionResult, SessionState
+from toolcell.sessions import ending
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls
 from toolcell.sessions.opening import Opening
 from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.shipping import latest
+from toolcell.state.sessions import KeptSession
+from toolcell.usage_limits import SessionUsage
 from toolcell.web_rules import ALL, SEEN
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
@@ -29,6 +37,7 @@ from .settings import Settings
 from .tasks import CallTask
 
 _log = logging.getLogger("toolcell.tool")
+SUMMARY_CHARS = 2_000  # of a session's summary, in the journal
 
 
 class SessionOwner(Protocol):
@@ -45,9 +54,29 @@ class SessionOwner(Protocol):
         """Raise UsageError if the runtime is not running. The caller may be on any event loop."""
         ...
 
-    def open(self, opening: Opening, parent: "SessionCore | None" = None) -> "SessionCore": ...
+    def open(
+        self, opening: Opening, parent: "SessionCore | None" = None, *, kept: KeptSession | None = None
+    ) -> "SessionCore": ...
 
     def forget(self, session: "SessionCore") -> None: ...
+
+    async def close_session(self, root: "SessionCore", most_s: float, outcome: SessionState, summary: str) -> None: ...
+
+    def expire(self, session: "SessionCore") -> None:
+        """Close a session in the background, because its time is over."""
+        ...
+
+    def keepable(self, session: "SessionCore") -> None:
+        """Raise UsageError if the session, or one below it, cannot be written to the state directory."""
+        ...
+
+    def forget_kept(self, session: "SessionCore") -> None:
+        """Remove a session that is resumed from the state directory."""
+        ...
+
+    def keep(self, session: "SessionCore") -> None:
+        """Write a suspended session to the state directory, if there is one. Raises UsageError."""
+        ...
 
     def start_task(
         self,
@@ -64,16 +93,21 @@ class SessionCore:
 
     __slots__ = (
         "_children",
+        "_expires_at",
+        "_expiry",
         "_idempotent",
         "_owner",
         "caller",
         "depth",
         "is_here",
+        "left_s",
         "numbers",
+        "opening",
         "owns_channel",
         "parent",
         "prefix",
         "public",
+        "result",
         "routes",
         "services",
     )
@@ -85,13 +119,22 @@ class SessionCore:
         parent: "SessionCore | None",
         *,
         owner: SessionOwner,
+        opening: Opening,
         owns_channel: bool,
+        ttl_s: float,
     ) -> None:
         self.services = services
         self.caller = caller
         self.routes = Routes(services, caller)
         self.parent = parent
+        self.opening = opening
         self.owns_channel = owns_channel
+        self.result: SessionResult | None = None
+        """What it has left to its parent, when it has ended."""
+        self.left_s = ttl_s
+        """Seconds until it expires, while its time stands still."""
+        self._expires_at = math.inf
+        self._expiry: Deadline | None = None
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.public: Any = None
         """The `Session` of this core."""
@@ -105,7 +148,7 @@ class SessionCore:
 
     def __repr__(self) -> str:
         caller = self.caller
-        state = "closed" if caller.life.closed else f"{len(self._children)} children"
+        state = f"{len(self._children)} children" if not caller.life.closed else caller.life.state.value
         return f"<Session {caller.id} {caller.kind.value} of {caller.agent_id} · {state}>"
 
     # -- its place in the tree ----------------------------------------------------------------------------------------
@@ -126,9 +169,9 @@ class SessionCore:
     def children(self) -> "Sequence[SessionCore]":
         return list(self._children.values())
 
-    def open_child(self, opening: Opening) -> "SessionCore":
+    def open_child(self, opening: Opening, *, kept: KeptSession | None = None) -> "SessionCore":
         """Open a child session. Raises UsageError if the tree allows none here."""
-        child = self._owner.open(opening, self)
+        child = self._owner.open(opening, self, kept=kept)
         self._children[child.caller.id] = child
         return child
 
@@ -146,11 +189,31 @@ class SessionCore:
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
+    def usage(self) -> SessionUsage:
+        """What its calls and those of the sessions below it have used."""
+        total = self.caller.tally.usage
+        for child in self._children.values():
+            own = child.usage()
+            total = SessionUsage(
+                calls=total.calls + own.calls,
+                cpu_s=total.cpu_s + own.cpu_s,
+                wall_s=total.wall_s + own.wall_s,
+                bytes=total.bytes + own.bytes,
+            )
+        return total
+
     def check_open(self) -> None:
-        """Raise UsageError if the session is closed, or its supervisor does not run on this event loop."""
+        """Raise UsageError if no call may run in the session, or its supervisor does not run on this event loop."""
         self._owner.check_running()
-        if self.caller.life.closed:
-            raise UsageError(f"The session {self.caller.id} is closed. Open another one.")
+        life = self.caller.life
+        if not life.closed:
+            return
+        id = self.caller.id
+        if life.state is SessionState.SUSPENDED:
+            raise UsageError(f"The session {id} is suspended. Resume it first: await session.resume().")
+        if life.state is SessionState.EXPIRED:
+            raise UsageError(f"The session {id} is closed: it has expired. Open another one, with a longer ttl_s.")
+        raise UsageError(f"The session {id} is closed. Open another one.")
 
     def check_running(self) -> None:
         """Raise UsageError if the supervisor is not running, or runs on another event loop than the caller's."""
@@ -163,12 +226,92 @@ class SessionCore:
     def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
         return self.services.pool.tell_end(self.caller.id, reason, least_s, most_s)
 
-    def end_now(self) -> None:
+    async def close(self, most_s: float, outcome: SessionState, summary: str) -> SessionResult:
+        """Close the session, and return its result. Another task's close is waited for."""
+        if self.result is None:
+            await self._owner.close_session(self, most_s, outcome, summary)
+        if self.result is None:  # the supervisor was abandoned
+            raise UsageError(f"The session {self.caller.id} has no result, because its supervisor was cut off.")
+        return self.result
+
+    def end_now(self, summary: str) -> None:
+        outcome = self.life.state
+        self.stop_clock()
+        self.result = self.caller.tally.result(outcome, summary)
+        if self.caller.tally.questions and not self.services.approvals().is_ending:
+            questions = self.caller.tally.questions
+            self.services.in_background(confirming.withdraw_all, self.services, self.life, questions)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)
         self._owner.forget(self)
-        self.services.journal.write(Record("session", self.caller.id, data={"event": "closed"}))
+        data = {"event": "closed", "outcome": outcome.value, "summary": summary[:SUMMARY_CHARS]}
+        self.services.journal.write(Record("session", self.caller.id, data=data))
+
+    async def suspend(self, most_s: float) -> None:
+        """Suspend the session and all below it. Raises UsageError if one of them cannot be kept in the state
+        directory."""
+        self._owner.check_running()
+        if self.life.state.is_final:
+            self.check_open()
+        self._owner.keepable(self)
+        parked = await ending.suspend(self, most_s)
+        for session in parked:
+            assert isinstance(session, SessionCore)
+            await session.tell("on_suspend")
+
+    def park(self) -> None:
+        self.stop_clock()
+        self.services.pool.park_session(self.caller.id, "ended when the session was suspended")
+        self._owner.keep(self)
+        self.services.journal.write(Record("session", self.caller.id, data={"event": "suspended"}))
+
+    async def tell(self, name: str, *facts: Any) -> None:
+        """Tell the hooks that have the method `name` of this session."""
+        services = self.services
+        if services.hooks:
+            await session_hooks.tell(services.hooks, services.hook_timeout_s, name, self.caller.data.info, *facts)
+
+    def wake(self) -> None:
+        """Let calls run again in a suspended session. Raises UsageError if it is not suspended, or its parent is."""
+        self._owner.check_running()
+        life = self.life
+        if life.state is SessionState.ACTIVE:
+            raise UsageError(f"The session {self.caller.id} is not suspended.")
+        if life.state.is_final:
+            self.check_open()
+        if life.parked is None or not life.parked.is_set():
+            raise UsageError(f"The suspension of the session {self.caller.id} is not complete. Wait for suspend().")
+        if self.parent is not None and self.parent.life.closed:
+            raise UsageError(f"The parent of the session {self.caller.id} is suspended. Resume the parent first.")
+        self._owner.forget_kept(self)
+        life.state, life.closed, life.parked = SessionState.ACTIVE, False, None
+        self.start_clock()
+        self.services.journal.write(Record("session", self.caller.id, data={"event": "resumed"}))
+
+    def leave(self) -> None:
+        """At the end of the supervisor, leave a suspended session to the next one."""
+        self.stop_clock()
+        if self.parent is not None:
+            self.parent._children.pop(self.caller.id, None)
+
+    def start_clock(self) -> None:
+        """Let the time run that the session has left."""
+        if self.left_s != math.inf:
+            self._expires_at = time.monotonic() + self.left_s
+            self._expiry = self.services.pool.at(self._expires_at, lambda: self._owner.expire(self))
+
+    def stop_clock(self) -> None:
+        """Let the session's time stand still."""
+        if self._expiry is not None:
+            self.services.pool.forget_deadline(self._expiry)
+            self.left_s = max(0.0, self._expires_at - time.monotonic())
+            self._expiry = None
+
+    def changed(self) -> None:
+        """Keep the new values or config of a suspended session."""
+        if self.life.state is SessionState.SUSPENDED:
+            self._owner.keep(self)
 
     def start_task(
         self,

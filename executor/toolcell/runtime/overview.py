@@ -28,6 +28,7 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
             {
                 "id": core.caller.id,
                 "kind": core.caller.kind.value,
+                "state": core.life.state.value,
                 "agent": core.caller.agent_id,
                 "parent": None if core.parent is None else core.parent.caller.id,
                 "calls": of_session[core.caller.id],

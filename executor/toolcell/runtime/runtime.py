@@ -1,10 +1,11 @@
 """The runtime of a supervisor: its start, its end, the services for its calls, and its sessions."""
 
 import logging
+import math
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, partial
@@ -17,7 +18,7 @@ import anyio
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
-from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
@@ -35,6 +36,7 @@ from toolcell.lifetime import Lifetime
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.profile import Profile
+from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
@@ -46,10 +48,12 @@ from toolcell.sessions.policy import code_roots, resolved, session_grants, withi
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
 from toolcell.sessions.speaking import ChannelAccess
+from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state import StateDirectory
 from toolcell.state.problems import unusable_state
 from toolcell.state.results import ResultStore
+from toolcell.state.sessions import KeptSession, SessionStore
 from toolcell.telemetry import Metrics
 from toolcell.usage_limits import UsageLimits, UsageMeter
 from toolcell.web_rules import SEEN
@@ -61,6 +65,7 @@ from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
 
 from .core import SessionCore, report_refused
+from .keeping import kept_of, opening_of_kept, restore
 from .overview import overview
 from .past import begin_record
 from .settings import Settings
@@ -107,6 +112,7 @@ class Runtime:
         self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
         self._results: ResultStore | None = None
+        self._kept: SessionStore | None = None
         self.tasks = CallTasks()
 
     def __repr__(self) -> str:
@@ -224,6 +230,7 @@ class Runtime:
             self._require_apart(state)
             state.open_to_write()
             self._results = ResultStore(state.results)
+            self._kept = SessionStore(state.sessions, state.key())
             self._durable = DurableJournal(state.log, state.database, self.settings.journal, (self._results.sync,))
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
@@ -233,9 +240,10 @@ class Runtime:
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()
-            if self._results is not None:
-                self._results.close()
-            self._durable = self._results = None
+            for store in (self._results, self._kept):
+                if store is not None:
+                    store.close()
+            self._durable = self._results = self._kept = None
             state.close()
             if isinstance(error, (OSError, sqlite3.Error, BrokenChain)):
                 raise UsageError(unusable_state(state, error)) from error
@@ -260,6 +268,9 @@ class Runtime:
         if self._results is not None:
             self._results.close()
             self._results = None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
         if self._durable is not None and self.settings.state is not None:
             self._durable.close()
             self.settings.state.close()
@@ -277,6 +288,7 @@ class Runtime:
             metrics=self.metrics,
             catalog=self.catalog,
             hooks=settings.hooks,
+            hook_timeout_s=settings.hook_timeout_s,
             policy=settings.policy,
             rule_files=settings.rule_files,
             approver=settings.approver,
@@ -329,7 +341,8 @@ class Runtime:
                 last.push_async_callback(self.pool.close)
                 if self._approvals is not None:
                     self._approvals.is_ending = True
-                await ending.close([each for each in self._sessions.values() if each.parent is None])
+                self._leave_suspended()
+                await self._close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
 
     async def _audit_rest(self) -> None:
@@ -366,8 +379,11 @@ class Runtime:
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
-    def open(self, opening: Opening, parent: SessionCore | None = None) -> SessionCore:
-        """Open a session. Raises UsageError if its workspace, its profile or its place in the tree is not allowed."""
+    def open(
+        self, opening: Opening, parent: SessionCore | None = None, *, kept: KeptSession | None = None
+    ) -> SessionCore:
+        """Open a session. Raises UsageError if its workspace, its profile or its place in the tree is not allowed.
+        `kept` is the suspended session that this one continues."""
         self._life.check()
         services = self.services
         if parent is not None:
@@ -379,30 +395,120 @@ class Runtime:
         id = opening.session_id or _new_id(opening.kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
+        if kept is None and opening.session_id and self._kept is not None and self._kept.find(id) is not None:
+            raise UsageError(
+                f"There is a suspended session of this id: {id!r}. Resume it by supervisor.resume_session, or choose "
+                "another."
+            )
         profile = self._profile(opening, root, parent)
-        opening = self._with_defaults(opening, parent)
+        asked, opening = opening, self._with_defaults(opening, parent)
         owners = _owned_channels(opening.channel, parent)
         core = SessionCore(
             services,
             self._new_caller(id, opening, root, profile, parent, owners),
             parent,
             owner=self,
+            opening=asked,
             owns_channel=opening.channel is not None,
+            ttl_s=self.settings.session_ttl_s[opening.kind] if opening.ttl_s is None else opening.ttl_s,
         )
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
+        core.start_clock()
         data = {
             "event": "opened",
             "kind": str(opening.kind),
             "agent": opening.agent_id,
+            "user": opening.user_id,
+            "invocation": opening.invocation_id,
             "workspace": str(root),
             "parent": parent.caller.id if parent else None,
         }
+        if kept is not None:
+            restore(core, kept)
+            self.forget_kept(core)
+            data["event"] = "resumed"
         services.journal.write(Record("session", id, data=data))
         if opening.session_id and self._durable is not None:
             core.prefix = f"{id}-{self._durable.head.number}"  # an earlier session of this id has other calls
         return core
+
+    async def close_session(self, root: SessionCore, most_s: float, outcome: SessionState, summary: str) -> None:
+        """Close a session and all below it."""
+        await self._close_all([root], most_s, outcome, summary)
+
+    async def _close_all(
+        self,
+        roots: Sequence[SessionCore],
+        most_s: float = math.inf,
+        outcome: SessionState = SessionState.COMPLETED,
+        summary: str = "",
+    ) -> None:
+        await ending.close(roots, most_s, outcome, summary, self._tell_closed)
+
+    async def _tell_closed(self, sessions: Sequence[SessionCore]) -> None:
+        for session in sessions:
+            await session.tell("on_session", "closed", session.result)
+
+    def expire(self, session: SessionCore) -> None:
+        """Close a session in the background, because its time is over."""
+        self.in_background(self._close_all, [session], math.inf, SessionState.EXPIRED)
+
+    def keepable(self, session: SessionCore) -> None:
+        """Raise UsageError if the session, or one below it, cannot be written to the state directory."""
+        if self._kept is not None:
+            kept_of(session)
+            for child in session.children:
+                self.keepable(child)
+
+    def keep(self, session: SessionCore) -> None:
+        """Write a suspended session to the state directory, if there is one. Raises UsageError."""
+        if self._kept is None:
+            return
+        try:
+            self._kept.keep(kept_of(session))
+        except sqlite3.Error as error:
+            raise UsageError(f"The suspended session {session.caller.id} could not be written: {error}.") from error
+
+    def resume(
+        self,
+        id: str,
+        *,
+        channel: Channel | None,
+        memory: MemoryStore | None,
+        web: WebClient | None,
+        http: HttpClient | None,
+    ) -> SessionCore:
+        """The session of this id, which was suspended by this supervisor or an earlier one. Raises UsageError."""
+        self._life.check()
+        here = self._sessions.get(id)
+        if here is not None:
+            here.wake()
+            return here
+        kept = None if self._kept is None else self._kept.find(id)
+        if kept is None:
+            where = "" if self._kept is not None else " This supervisor has no state directory."
+            raise UsageError(f"There is no suspended session {id!r}.{where}")
+        parent = self._sessions.get(kept.parent_id) if kept.parent_id else None
+        if kept.parent_id and (parent is None or parent.life.closed):
+            raise UsageError(f"The session {id!r} is a child of {kept.parent_id!r}. Resume that session first.")
+        opening = opening_of_kept(kept, channel, memory, web, http)
+        return self.open(opening, kept=kept) if parent is None else parent.open_child(opening, kept=kept)
+
+    def suspended(self) -> list[str]:
+        """The ids of the suspended sessions, of this supervisor and of earlier ones."""
+        self._life.check()
+        here = [id for id, each in self._sessions.items() if each.life.state is SessionState.SUSPENDED]
+        return here if self._kept is None else list(dict.fromkeys([*self._kept.ids(), *here]))
+
+    def _leave_suspended(self) -> None:
+        """At the end, leave suspended sessions in the state directory. Their children are suspended too."""
+        for id, session in list(self._sessions.items()) if self._kept is not None else ():
+            if session.life.state is SessionState.SUSPENDED:
+                self.services.pool.end_session(id)
+                session.leave()
+                del self._sessions[id]
 
     def _require_own_links(self, workspace: str | Path, root: Path) -> None:
         """Raise UsageError for a workspace behind a link that a call may have made."""
@@ -448,6 +554,9 @@ class Runtime:
                 workspace_root=root,
                 channel=str(getattr(channel, "name", "")),
                 config=opening.config,
+                user_id=opening.user_id,
+                invocation_id=opening.invocation_id,
+                context=opening.context,
             )
         )
         approver, onlookers = _asked(settings.approver, owners)
@@ -465,6 +574,7 @@ class Runtime:
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
+            tally=SessionTally(id, opening.agent_id, None if above is None else above.tally),
             meter=_meter(opening.usage_limits, above),
             seen=_seen(profile, above),
             life=ending.SessionLife(profile.limits.grace_s),
@@ -516,7 +626,14 @@ class Runtime:
 
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
+        if self._kept is not None:
+            self._kept.drop(session.caller.id)
         self.services.gate.breaker.forget(session.caller.id)
+
+    def forget_kept(self, session: SessionCore) -> None:
+        """Remove a session that is resumed from the state directory."""
+        if self._kept is not None:
+            self._kept.forget(session.caller.id)
 
     def _with_defaults(self, opening: Opening, parent: SessionCore | None) -> Opening:
         """The opening of a root session with the supervisor's channel, if it has none of its own."""

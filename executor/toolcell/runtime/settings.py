@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from toolcell import misuse
 from toolcell.approvals import Approver
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from .backends import OwnMemory
 
 APPROVAL_TIMEOUT_S = 300.0
+HOOK_TIMEOUT_S = 300.0
+SESSION_TTL_S: Mapping[SessionKind, float] = {  # ADR-0002
+    SessionKind.MAIN: math.inf,
+    SessionKind.BRANCH: 1_800.0,
+    SessionKind.WORKER: 300.0,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +77,8 @@ class Settings:
     concurrency: Concurrency
     circuit_breaker: CircuitBreaker
     telemetry: Telemetry | None
+    session_ttl_s: Mapping[SessionKind, float]
+    hook_timeout_s: float
 
 
 def settings_of(
@@ -98,6 +106,8 @@ def settings_of(
     concurrency: Concurrency | None,
     circuit_breaker: CircuitBreaker | None,
     telemetry: Telemetry | None,
+    session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
+    hook_timeout_s: float | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
@@ -116,6 +126,8 @@ def settings_of(
         denials = config.denials
         concurrency = config.concurrency if concurrency is None else concurrency
         circuit_breaker = config.circuit_breaker if circuit_breaker is None else circuit_breaker
+        session_ttl_s = {**config.session_ttl_s, **_lifetimes(session_ttl_s)}
+        hook_timeout_s = config.hook_timeout_s if hook_timeout_s is None else hook_timeout_s
     is_file_policy = config is not None and policy is not None and policy is config.policy
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
@@ -158,7 +170,17 @@ def settings_of(
         concurrency=concurrency or Concurrency(),
         circuit_breaker=circuit_breaker or CircuitBreaker(),
         telemetry=telemetry,
+        session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
+        hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),
     )
+
+
+def _lifetimes(given: Mapping[SessionKind, float] | Mapping[str, float] | None) -> dict[SessionKind, float]:
+    found = misuse.mapping("session_ttl_s", cast("Mapping[str, float] | None", given))
+    return {
+        misuse.session_kind(kind): misuse.seconds(f"session_ttl_s[{str(kind)!r}]", value, ", or math.inf for no end")
+        for kind, value in found.items()
+    }
 
 
 def _is_denial(rule: str) -> bool:

@@ -25,6 +25,10 @@ class SessionData:
         """Replace the values, from the next call on."""
         self.info = replace(self.info, values=values)
 
+    def set_invocation(self, invocation_id: str) -> None:
+        """Replace the id of the turn, from the next call on."""
+        self.info = replace(self.info, invocation_id=invocation_id)
+
     def remember(self, values: Mapping[str, Any]) -> bool:
         """Merge what a call has left in `ctx.values`. Returns False, and changes nothing, if that is too large."""
         own = self.info.values

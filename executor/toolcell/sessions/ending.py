@@ -1,4 +1,4 @@
-"""Close sessions: running calls are told and get their grace, queued calls end at once, and nothing keeps running.
+"""Close or suspend sessions: running calls are told and get their grace, queued calls end, and nothing keeps running.
 
 Only a tool that reads `ctx.cancelled` gets the grace, because no other tool can notice the close. A session without
 such calls closes at once. The close does not wait for a call that has ended by itself.
@@ -15,12 +15,13 @@ import anyio
 
 from toolcell.pool.cell import CANCEL_GRACE_S
 from toolcell.pool.run import Run
+from toolcell.session_result import SessionState
 
 ORPHAN_GRACE_S: Final = 30.0
 """The least grace, in seconds, for calls of a session whose parent closes (ADR-0002: cancel, 30 s, forced end)."""
 STUBBORN_S: Final = 1.0
 """Seconds that a cancelled task may take to end. A task that catches its cancellation is left running."""
-REASON: Final = "the session closes"
+CLOSES, IS_SUSPENDED = "the session closes", "the session is suspended"
 _log = logging.getLogger("toolcell")
 
 
@@ -63,14 +64,17 @@ class Work:
 
 
 class SessionLife:
-    """Whether a session is open, and the work that ends with it."""
+    """The state of a session, and the work that ends with it. `closed` is whether no call may run: the session has
+    ended, or is suspended."""
 
-    __slots__ = ("_host_turn", "closed", "ended", "grace_s", "works")
+    __slots__ = ("_host_turn", "closed", "ended", "grace_s", "parked", "state", "works")
 
     def __init__(self, grace_s: float) -> None:
         """`grace_s` is the time, in seconds, that a tool gets at the close if it reads `ctx.cancelled`."""
         self.closed = False
+        self.state = SessionState.ACTIVE
         self.ended: anyio.Event | None = None  # made by the close, set when it is over
+        self.parked: anyio.Event | None = None  # made by the suspension, set when it is over
         self.grace_s = grace_s
         self.works: set[Work] = set()
         self._host_turn: anyio.Lock | None = None
@@ -106,34 +110,78 @@ class Closing(Protocol):
         """Tell the session's calls in cells to end. Returns the running ones."""
         ...
 
-    def end_now(self) -> None:
-        """Kill what is left of the session's calls."""
+    def end_now(self, summary: str) -> None:
+        """Kill what is left of the session's calls, and make its result."""
+        ...
+
+    def park(self) -> None:
+        """Kill what is left of the session's calls. The session itself stays."""
         ...
 
 
-async def close(roots: Iterable[Closing], most_s: float = math.inf) -> None:
-    """Close sessions and all below them, concurrently. No call gets more than `most_s` seconds."""
-    closing: list[Closing] = []
+async def close(
+    roots: Iterable[Closing],
+    most_s: float = math.inf,
+    outcome: SessionState = SessionState.COMPLETED,
+    summary: str = "",
+    on_closed: Callable[[Sequence[Any]], Coroutine[Any, Any, None]] | None = None,
+) -> None:
+    """Close sessions and all below them, concurrently. No call gets more than `most_s` seconds. All get `outcome`, and
+    the roots `summary`. `on_closed` is called with the sessions that this has closed, the deepest first."""
+    closing: list[tuple[Closing, str]] = []
     waits: list[Callable[[], Coroutine[Any, Any, object]]] = []
     for root in roots:
         for session in _below(root):
             life = session.life
             if life.ended is not None:
                 waits.append(life.ended.wait)  # another task closes it
-            elif not life.closed:
-                life.closed, life.ended = True, anyio.Event()
-                closing.append(session)
-                waits += _told(session, 0.0 if session is root else ORPHAN_GRACE_S, most_s)
+            elif not life.closed or life.state is SessionState.SUSPENDED:
+                life.closed, life.state, life.ended = True, outcome, anyio.Event()
+                closing.append((session, summary if session is root else ""))
+                waits += _told(session, CLOSES, 0.0 if session is root else ORPHAN_GRACE_S, most_s)
     with ExitStack() as last:
-        for session in closing:  # the deepest sessions first
-            last.callback(_end, session)
+        for session, text in closing:  # the deepest sessions first
+            last.callback(_end, session, text)
         await _all(waits)
+    if on_closed is not None and closing:
+        await on_closed([session for session, _ in reversed(closing)])
 
 
-def _end(session: Closing) -> None:
-    session.end_now()
+def _end(session: Closing, summary: str) -> None:
+    session.end_now(summary)
     if session.life.ended is not None:
         session.life.ended.set()
+
+
+async def suspend(root: Closing, most_s: float = math.inf) -> list[Closing]:
+    """Suspend a session and all below it. Returns those that were active. Their calls end as at a close, except that
+    questions to approvers stay in the store. If the session is closed meanwhile, the close counts."""
+    suspending: list[Closing] = []
+    waits: list[Callable[[], Coroutine[Any, Any, object]]] = []
+    for session in _below(root):
+        life = session.life
+        if not life.closed:
+            life.closed, life.state, life.parked = True, SessionState.SUSPENDED, anyio.Event()
+            suspending.append(session)
+            waits += _told(session, IS_SUSPENDED, 0.0, most_s)
+        elif life.parked is not None and life.state is SessionState.SUSPENDED:
+            waits.append(life.parked.wait)  # another task suspends it
+    try:
+        await _all(waits)
+    finally:
+        with ExitStack() as last:
+            for session in suspending:
+                last.callback(_park, session)
+    return suspending
+
+
+def _park(session: Closing) -> None:
+    try:
+        if session.life.state is SessionState.SUSPENDED:
+            session.park()
+    finally:
+        if session.life.parked is not None:
+            session.life.parked.set()
 
 
 def _below(root: Closing) -> Iterator[Closing]:
@@ -142,9 +190,11 @@ def _below(root: Closing) -> Iterator[Closing]:
         yield from _below(child)
 
 
-def _told(session: Closing, least_s: float, most_s: float) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
+def _told(
+    session: Closing, reason: str, least_s: float, most_s: float
+) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
     """Tell everything that runs for a session to end. Yields a function that waits for each."""
-    for run in session.tell_end(REASON, least_s, most_s):
+    for run in session.tell_end(reason, least_s, most_s):
         run.over = anyio.Event()
         yield run.over.wait
     for work in list(session.life.works):

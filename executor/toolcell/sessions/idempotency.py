@@ -80,7 +80,7 @@ class IdempotentCalls:
         mine = self._known[key] = _Known(asked, anyio.Event())
         try:
             result = await run()
-            if result.error is None or result.error.outcome == "outcome unknown":
+            if not result.confirmation and (result.error is None or result.error.outcome == "outcome unknown"):
                 mine.result = result
             return result
         except BaseException:

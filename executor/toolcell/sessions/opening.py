@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from toolcell import misuse
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
@@ -15,6 +15,9 @@ from toolcell.profile import Profile
 from toolcell.usage_limits import UsageLimits
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
+
+CONTEXT_BYTES: Final = 64 * 1024
+"""The most bytes in the context summary of a session. Each cell of the session gets it once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,11 @@ class Opening:
     config: dict[str, Any]
     profile: Profile | None
     usage_limits: UsageLimits | None
+    user_id: str = ""
+    invocation_id: str = ""
+    context: str = ""
+    ttl_s: float | None = None
+    """Seconds until the session expires; None for the value of its kind."""
 
 
 def opening_of(
@@ -47,12 +55,22 @@ def opening_of(
     config: Mapping[str, Any] | None,
     profile: Profile | None,
     usage_limits: UsageLimits | None = None,
+    user_id: str = "",
+    invocation_id: str = "",
+    context: str = "",
+    ttl_s: float | None = None,
 ) -> Opening:
     """The checked arguments of `open_session` or `open_child`. Raises UsageError for a wrong one."""
     kind = misuse.session_kind(kind)
     misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
     misuse.check_texts(session_id=session_id)
-    misuse.check_text("agent_id", agent_id)
+    for name, text in (("agent_id", agent_id), ("user_id", user_id), ("invocation_id", invocation_id)):
+        misuse.check_text(name, text)
+    misuse.check_text("context", context)
+    if len(context.encode("utf-8", "surrogatepass")) > CONTEXT_BYTES:
+        raise UsageError(f"context has more than {CONTEXT_BYTES:,} bytes. Pass a summary, and put the rest in a file.")
+    if ttl_s is not None:
+        misuse.seconds("ttl_s", ttl_s, ", math.inf for no end, or None for the kind's value")
     misuse.check_profile("profile", profile)
     if usage_limits is not None and not isinstance(usage_limits, UsageLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"usage_limits is no UsageLimits: {usage_limits!r}. Write UsageLimits(calls=100).")
@@ -68,6 +86,10 @@ def opening_of(
         config=dict(misuse.settings_of(config)),
         profile=profile,
         usage_limits=usage_limits,
+        user_id=user_id,
+        invocation_id=invocation_id,
+        context=context,
+        ttl_s=ttl_s,
     )
 
 

@@ -23,7 +23,7 @@ KEY_BYTES: Final = 32
 LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
-MEMORY = "memory.sqlite"
+SESSIONS, MEMORY = "sessions.sqlite", "memory.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -44,11 +44,13 @@ class StateDirectory:
     - `version`: the version of the other files, in decimal.
     - `lock`: the process id of the supervisor that writes here. It locks the directory itself (flock(2)), because
       nobody can replace that by another file.
-    - `key`: the key for the HMAC of approvals, 0600. It guards against edited rows, not against the same user.
+    - `key`: the key for the HMAC of approvals and sessions, 0600. It guards against edited rows, not against the same
+      user.
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `sessions.sqlite`: suspended sessions (`sessions`).
     - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
     - `status.json`: what the supervisor does now, written once a second.
     """
@@ -86,6 +88,10 @@ class StateDirectory:
     @property
     def results(self) -> Path:
         return self.path / RESULTS
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / SESSIONS
 
     def require_apart(self, directory: str, what: str) -> None:
         """Raise UsageError if cells may see a part of the state directory through `directory`, or could replace a link

@@ -29,9 +29,11 @@ from toolcell.sessions.grants import grants_for
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
+from toolcell_tools.confirmation import Confirmation
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.shell import Shell
+from toolcell_tools.signals import Signal
 from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, WorkspaceWriter
 
 from .backends import DictHttp, DictWeb, ListChannel, ListMemory
@@ -41,12 +43,16 @@ __all__ = ["RecordedContext", "Recorder", "context"]
 
 class Recorder:
     """The reports of a tool, in order: `progressed` holds (message, fraction), `logged` (message, level, fields),
-    `spanned` (name, attributes)."""
+    `spanned` (name, attributes), `signals` the signals, `asked` (hint, payload). `confirms` is the answer to
+    `ctx.confirm`: a bool or a Confirmation, True unless it is set."""
 
     def __init__(self, deadline: float) -> None:
         self.progressed: list[tuple[str, float | None]] = []
         self.logged: list[tuple[str, str, dict[str, Any]]] = []
         self.spanned: list[tuple[str, dict[str, Any]]] = []
+        self.signals: list[Signal] = []
+        self.asked: list[tuple[str, Any]] = []
+        self.confirms: bool | Confirmation = True
         self._deadline = deadline
         self._cancelled = False
 
@@ -63,6 +69,13 @@ class Recorder:
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         self.spanned.append((name, dict(attributes)))
         return nullcontext()
+
+    def signal(self, signal: Signal) -> None:
+        self.signals.append(signal)
+
+    def confirm(self, hint: str, payload: object) -> Confirmation:
+        self.asked.append((hint, payload))
+        return self.confirms if isinstance(self.confirms, Confirmation) else Confirmation(self.confirms)
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()
@@ -94,6 +107,9 @@ def context(
     http_rules: Iterable[str] = (),
     config: dict[str, Any] | None = None,
     values: dict[str, Any] | None = None,
+    user_id: str = "",
+    invocation_id: str = "",
+    summary: str = "",
     deadline_s: float = 30.0,
     attempt: int = 1,
 ) -> RecordedContext:
@@ -103,8 +119,8 @@ def context(
     handle that the kind can hold. `grants` are the session's grants, by default all of its kind. The default workspace
     is an empty directory, which is removed with the context. The default backends are a ListChannel, a ListMemory, an
     empty DictWeb and an empty DictHttp. Pass your own to inspect them afterwards. `http_rules` are the rules of a
-    profile's `http`. `deadline_s` is in seconds from now. Raises UsageError for a grant that the kind cannot hold, and
-    for a need of `tool` that the session does not.
+    profile's `http`. `summary` is the context that a parent gave to the session. `deadline_s` is in seconds from now.
+    Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the session does not.
     """
     kind = SessionKind(kind)
     given = _grants(kind, grants, tool)
@@ -132,6 +148,9 @@ def context(
         deadline=time.monotonic() + deadline_s,
         config=config,
         values=values,
+        user_id=user_id,
+        invocation_id=invocation_id,
+        context=summary,
         attempt=attempt,
         writer=WorkspaceWriter(root) if Capability.WRITE in given else None,
         shell=Shell(root) if Capability.EXEC in given else None,

@@ -14,7 +14,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -22,8 +22,9 @@ class Call(NamedTuple):
     """Run a tool. `seq` numbers the calls of one cell; every answer repeats it.
 
     `context` is the part of the context that changes from call to call; the rest was in `Load`. It has `remaining_s`
-    and, if they are not empty, `config`, `values`, `attempt` (from the second on), `preview` and `trace` (the W3C trace
-    context). The arguments come last, because they may be encoded before the message is made.
+    and, if they are not empty, `config`, `values`, `invocation_id`, `attempt` (from the second on), `preview` and
+    `trace` (the W3C trace context). A tool that confirms also gets `confirm`, the list
+    of confirmations given so far. The arguments come last, because they may be encoded before the message is made.
     """
 
     seq: int
@@ -53,8 +54,8 @@ class Reply(NamedTuple):
 class Result(NamedTuple):
     """The call's result; the first terminal frame (this or `Error`) wins.
 
-    `payload` has the `output`, the `display` unless it equals `display_of` the output, and `artifacts`, `content` and
-    `values` unless they are empty.
+    `payload` has the `output`, the `display` unless it equals `display_of` the output, and `artifacts`, `content`,
+    `values` and `signals` unless they are empty.
     """
 
     seq: int
@@ -333,6 +334,7 @@ REASONS: Final = frozenset(
         "failure",  # the tool raised ToolFailure: message and data are meant for the model
         "import",  # the tool's module or pickle could not be loaded
         "arguments",  # the arguments did not convert to the types of the function
+        "confirm",  # the tool asks for a confirmation: the message is its question
         "permission",  # the tool used a handle that was not granted
         "unencodable",  # the tool's return value cannot be sent
         "memory",  # MemoryError

@@ -82,25 +82,19 @@ def public(one: object) -> list[str]:
 
 def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
-        *(
-            "agent_id",
-            "allow_urls",
-            "call",
-            "call_many",
-            "close",
-            "closed",
-            "config",
-            "explain",
-            "grants",
-            "id",
-            "kind",
-            "open_child",
-        ),
-        *("parent", "profile", "retry", "start", "tools", "usage", "values", "workspace"),
+        *("agent_id", "allow_urls", "artifacts", "call", "call_again", "call_many", "close", "closed", "config"),
+        *("context", "explain", "grants", "id", "invocation_id", "kind", "open_child", "parent", "profile", "reports"),
+        *("results", "resume", "retry", "start", "state", "suspend", "tools", "usage", "user_id", "values"),
+        "workspace",
     ]
-    of_supervisor = ["aclose", "approvals", "journal", "metrics", "open_session", "start", "status", "task"]
+    of_supervisor = [
+        *("aclose", "approvals", "journal", "metrics", "open_session", "policy", "resume_session", "start"),
+        *("status", "suspended_sessions", "task"),
+    ]
     with blocking.Supervisor(standby=0) as supervisor:
         session = supervisor.open_session(SessionKind.MAIN, workspace=tmp_path)
         assert public(session._inner) == public(Session) == of_session
         assert public(supervisor._inner) == public(Supervisor) == of_supervisor
+        assert public(session) == of_session
+        assert set(of_supervisor) <= set(public(supervisor))
         assert list(vars(session._inner)) == ["_core"] and list(vars(supervisor._inner)) == ["_runtime"]

@@ -223,7 +223,7 @@ async def test_a_session_and_its_children_share_their_usage_limits(supervise: An
             assert isinstance(error, PermissionDenied) and error.reason == "usage limit: calls = 3"
             assert session.usage is not None and session.usage.calls == 3
         free = await supervisor.open_session("main", workspace=workspace)
-        assert free.usage is None and (await free.call("other")).output == "done"
+        assert free.usage.calls == 0 and (await free.call("other")).output == "done" and free.usage.calls == 1
         short = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(wall_s=0.5))
         assert isinstance((await short.call("rest", {"seconds": 9.0})).error, Timeout)
         for _ in range(3):  # the wait for the process did not count, so a few milliseconds are left

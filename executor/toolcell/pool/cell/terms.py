@@ -55,10 +55,14 @@ def context_of(run: Run, now: float) -> dict[str, Field]:
             context["config"] = dict(session.config)
         if session.values:
             context["values"] = session.values
+        if session.invocation_id:
+            context["invocation_id"] = session.invocation_id
     if call.attempt > 1:
         context["attempt"] = call.attempt
     if run.preview:
         context["preview"] = True
+    if run.confirm is not None:
+        context["confirm"] = run.confirm
     if run.trace is not None:
         context["trace"] = run.trace
     return context

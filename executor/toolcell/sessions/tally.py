@@ -1,0 +1,137 @@
+"""The tally of a session: what its calls have used, made and failed at, and what its children have left to it."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final, Optional, TypeVar
+
+from pydantic import BaseModel
+
+from toolcell.session_result import CallReport, SessionResult, SessionState
+from toolcell.usage_limits import SessionUsage
+from toolcell_tools.artifact import Artifact
+from toolcell_tools.errors import Cancelled, ErrorBase
+
+T = TypeVar("T")
+MAX_REPORTS: Final = 100
+"""The most failed calls, reports of children and results of children that are kept; the oldest is dropped first."""
+MAX_ARTIFACTS: Final = 1_000
+
+
+class SessionTally:
+    """The figures of one session. A step of the pipeline adds to them directly, because each call does."""
+
+    __slots__ = (
+        "_above",
+        "_agent_id",
+        "_artifacts",
+        "_id",
+        "bytes",
+        "calls",
+        "cpu_s",
+        "errors",
+        "questions",
+        "reports",
+        "results",
+        "wall_s",
+    )
+
+    def __init__(self, session_id: str, agent_id: str, above: Optional["SessionTally"] = None) -> None:
+        """`above` is the tally of the parent, which gets the reports of failed calls."""
+        self._id = session_id
+        self._agent_id = agent_id
+        self._above = above
+        self.calls = self.bytes = 0
+        self.cpu_s = self.wall_s = 0.0
+        self._artifacts: dict[str, Artifact] = {}
+        self.questions: list[str] = []
+        """The ids of the requests for confirmation that its calls have made."""
+        self.errors: list[CallReport] = []
+        """The session's own calls that failed for good."""
+        self.reports: list[CallReport] = []
+        """The calls of children that failed for good."""
+        self.results: list[SessionResult] = []
+        """The results of children that have ended."""
+
+    @property
+    def usage(self) -> SessionUsage:
+        """What its calls, and those of children that have ended, have used."""
+        return SessionUsage(calls=self.calls, cpu_s=self.cpu_s, wall_s=self.wall_s, bytes=self.bytes)
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return tuple(self._artifacts.values())
+
+    def made(self, artifacts: Iterable[Artifact]) -> None:
+        """Keep the artifacts of a call, the latest of each path, without their data."""
+        kept = self._artifacts
+        for each in artifacts:
+            kept.pop(each.path, None)
+            kept[each.path] = each if each.data is None else replace(each, data=None)
+        while len(kept) > MAX_ARTIFACTS:
+            del kept[next(iter(kept))]
+
+    def failed(self, call_id: str, tool: str, error: ErrorBase, *, for_good: bool = False) -> None:
+        """Report a failed call to the parent, if it failed for good. A call that was cancelled did not fail."""
+        if isinstance(error, Cancelled) or (error.retryable and not for_good):
+            return
+        said: Any = error  # one of the classes of ToolError
+        report = CallReport(
+            session_id=self._id, agent_id=self._agent_id, call_id=call_id, tool=tool, error=said, at=time.time()
+        )
+        _append(self.errors, report)
+        if self._above is not None:
+            _append(self._above.reports, report)
+
+    def result(self, outcome: SessionState, summary: str) -> SessionResult:
+        """The result of the session, which has ended. It is added to the parent's tally."""
+        result = SessionResult(
+            session_id=self._id,
+            agent_id=self._agent_id,
+            outcome=outcome,
+            summary=summary,
+            artifacts=self.artifacts,
+            usage=self.usage,
+            errors=tuple(self.errors),
+        )
+        if self._above is not None:
+            self._above._take(result)
+        return result
+
+    def to_data(self) -> dict[str, Any]:
+        """The tally as JSON data, for a suspended session."""
+        return {
+            "usage": asdict(self.usage),
+            "artifacts": [asdict(each) for each in self.artifacts],
+            **{name: [each.model_dump(mode="json") for each in getattr(self, name)] for name in _MODELS},
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Continue with what `to_data` gave."""
+        usage = SessionUsage(**data["usage"])
+        self.calls, self.cpu_s, self.wall_s, self.bytes = usage.calls, usage.cpu_s, usage.wall_s, usage.bytes
+        self.made(Artifact(**each) for each in data["artifacts"])
+        for name, model in _MODELS.items():
+            setattr(self, name, [model.model_validate(each) for each in data[name]])
+
+    def _take(self, result: SessionResult) -> None:
+        _append(self.results, result)
+        self.made(result.artifacts)
+        usage = result.usage
+        self.calls += usage.calls
+        self.cpu_s += usage.cpu_s
+        self.wall_s += usage.wall_s
+        self.bytes += usage.bytes
+
+
+_MODELS: Final[Mapping[str, type[BaseModel]]] = {
+    "errors": CallReport,
+    "reports": CallReport,
+    "results": SessionResult,
+}
+
+
+def _append(kept: list[T], one: T) -> None:
+    kept.append(one)
+    if len(kept) > MAX_REPORTS:
+        del kept[0]

@@ -1,0 +1,27 @@
+"""The part of `ctx.confirm` that is the same in a cell and in the supervisor's process: find the answer, or ask."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from .confirmation import Confirmation, ConfirmationAsked
+from .encode import encode_json
+from .failures import UsageError
+
+__all__ = ["given_or_asked"]
+
+HINT_CHARS: Final = 2_000
+PAYLOAD_CHARS: Final = 16_000
+
+
+def given_or_asked(tool: str, given: Iterable[Mapping[str, Any]] | None, hint: object, payload: object) -> Confirmation:
+    """The answer to this question among those given. Raises ConfirmationAsked if it is not there, and UsageError for a
+    tool that does not declare that it confirms. None is given to such a tool."""
+    if given is None:
+        raise UsageError(f"The tool {tool!r} calls ctx.confirm without declaring it. Declare confirms=True.")
+    text, plain = str(hint)[:HINT_CHARS], encode_json(payload)
+    if len(repr(plain)) > PAYLOAD_CHARS:
+        raise UsageError(f"The payload of ctx.confirm is longer than {PAYLOAD_CHARS:,} characters. Pass a summary.")
+    for each in given:
+        if each["hint"] == text and each["payload"] == plain:
+            return Confirmation(each["confirmed"] is True, each["answer"], each["message"])
+    raise ConfirmationAsked(text, plain)
