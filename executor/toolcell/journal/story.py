@@ -150,12 +150,13 @@ def _seconds(value: float) -> str:
 
 
 def _memory(data: Any) -> str:
-    """The memory that a call has used: of all its processes if measured, else of its own process."""
+    """The memory that a call has used, as far as it was measured: of all its processes, and of its own process."""
+    used = ""
     if data.get("memory_bytes"):
-        return f" and {data['memory_bytes'] / 2**20:.3g} MiB of memory"
+        used = f", {data['memory_bytes'] / 2**20:.3g} MiB of memory"
     if data.get("max_rss_bytes"):
-        return f" and {data['max_rss_bytes'] / 2**20:.3g} MiB of memory in its own process"
-    return ""
+        used += f", and {data['max_rss_bytes'] / 2**20:.3g} MiB resident in its own process"
+    return used
 
 
 def _approval(data: Any, asked: set[str]) -> str:

@@ -100,6 +100,7 @@ async def test_the_story_of_a_call_has_who_allowed_it_where_it_ran_and_what_it_m
     ):
         assert part in told
     assert re.search(r"It ran in cell \d+, which was new\. It took [\d.]+ m?s after", told)
+    assert re.search(r"of CPU time, .*[\d.]+ MiB resident in its own process\. It shows", told)
     paid = story(tmp_path / "state", "paid")
     assert "Approval was asked for pay" in paid and "was approved by Desk" in paid
     assert "allowed by an approval, because the policy asks for approval of elevated calls of 'pay'" in paid
