@@ -85,7 +85,7 @@ class Prewarmer:
             cell.retire()
 
     def _make_one(self) -> None:
-        """Make a cell of a wanted kind, unless a call waits or a cell starts. The pool calls `soon` when that is over."""
+        """Make a cell of a wanted kind, unless a call waits or a cell starts. Then the pool calls `soon` later."""
         self._timer = None
         if not self.enabled or not self._demand.is_calm:
             return
