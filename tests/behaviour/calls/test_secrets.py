@@ -64,7 +64,7 @@ PROFILE = Profile(
 
 
 @pytest.fixture(scope="module")
-async def supervisor() -> AsyncIterator[Supervisor]:
+async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
     async with Supervisor([tell, broken, large, here], http=http) as made:
         yield made
