@@ -77,7 +77,7 @@ def _value(value: Any, clean: Callable[[str], str]) -> Any:
     if type(value) is str:
         return clean(value)
     if type(value) is list:
-        return [_value(each, clean) for each in cast("list[Any]", value)]
+        return [_value(each, clean) for each in cast("list[object]", value)]
     if type(value) is dict:
         return {clean(name): _value(each, clean) for name, each in cast("dict[str, Any]", value).items()}
     return value

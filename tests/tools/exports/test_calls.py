@@ -237,10 +237,28 @@ def test_anthropic_takes_blocks_and_an_error_flag() -> None:
 def test_gemini_takes_an_object_and_inline_pictures() -> None:
     sent = exports.result_for("gemini", CALL, MIXED)["functionResponse"]
     assert (sent["name"], sent["id"]) == ("read", "c1")
-    assert sent["response"]["output"] == '{"n":1}' and len(sent["response"]["content"]) == 4
+    assert sent["response"]["output"] == {"n": 1} and len(sent["response"]["content"]) == 4
     assert sent["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "cG5n"}}]
     failed = exports.result_for("gemini", CALL, FAILED)["functionResponse"]
     assert failed["response"]["error"]["message"] == "no such user" and "parts" not in failed
+
+
+def test_gemini_takes_maps_and_lists_as_data_and_notices_beside_them() -> None:
+    def response(output: object, **more: Any) -> Any:
+        result = ToolResult(output=output, **more)
+        return exports.result_for("gemini", CALL, result)["functionResponse"]["response"]
+
+    rows = {"rows": [{"id": 1, "share": 0.5, "name": None}], "error": "a column"}
+    notice = Notice(kind="unchecked", message="not all was looked at")
+    assert response(rows) == {"output": rows}
+    assert response([1, "a"], notices=(notice,)) == {
+        "output": [1, "a"],
+        "notices": ["[notice: not all was looked at]"],
+    }
+    assert response({"share": float("nan")}) == {"output": {"share": "NaN"}}
+    assert response("text") == {"output": '"text"'}
+    assert response({"id": 2**53 + 1}) == {"output": '{"id":9007199254740993}'}, "a double would round it"
+    assert "kept" in response({"text": "x" * 200_000})["output"]
 
 
 def test_mcp_takes_everything() -> None:
