@@ -17,7 +17,7 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, extra: st
     shown = programs(page, extra)
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    done = run(tmp_path, sys.executable, str(RUN), str(tmp_path / "jobs.json"))
+    done = run(tmp_path, sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json"))
     assert done.returncode == 0, done.stderr
     for program, said in zip(shown, json.loads(done.stdout), strict=True):
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"

@@ -123,7 +123,7 @@ class SessionCalls:
             if request is not None and request.id in known and asked != arguments and isinstance(answer, Approved):
                 arguments, answer = asked, Approved(arguments if answer.arguments is None else answer.arguments)
         scope = anyio.CancelScope()
-        desk = _FrameworkAnswer(answer, known, store, scope)
+        desk = FrameworkApprover(answer, known, store, scope)
         with scope:
             return await self.session.call(
                 name, arguments, call_id=call_id, timeout=timeout, on_progress=on_progress, approver=desk
@@ -140,7 +140,7 @@ class SessionCalls:
         self._asked[call_id, request.tool] = arguments, request
 
 
-class _FrameworkAnswer:
+class FrameworkApprover:
     """The approver of one call: it has at most one answer, and applies an approval to requests of `known` only, which
     were pending before the call. A request without an answer ends the call's wait, and stays pending."""
 
