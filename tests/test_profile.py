@@ -119,7 +119,12 @@ def test_a_cell_gets_every_field_but_the_rules() -> None:
     assert type(cell) is CellProfile and cell.cwd == "/srv"
     for field in dataclasses.fields(CellProfile):
         assert field.name == "cwd" or getattr(cell, field.name) == getattr(main, field.name)
-    assert {field.name for field in dataclasses.fields(main)} - vars(cell).keys() == {"http", "web", "channel"}
+    assert {field.name for field in dataclasses.fields(main)} - vars(cell).keys() == {
+        "http",
+        "web",
+        "channel",
+        "exceptions",
+    }
 
 
 def test_no_rule_crosses_the_wire() -> None:

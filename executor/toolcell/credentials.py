@@ -13,7 +13,7 @@ from typing import Literal, NoReturn, SupportsIndex
 from .errors import ArgumentError
 from .http_rules import HttpRule
 
-__all__ = ["SHORTEST", "Credential", "Origin", "base64", "parse_origin"]
+__all__ = ["SHORTEST", "Credential", "Origin", "base64", "credentials_of", "parse_origin"]
 
 Origin = tuple[str, str, int]
 """Scheme, host and port. A credential is for exactly one origin."""
@@ -96,9 +96,23 @@ class Credential:
         _check(secret, self.source)
         return secret
 
+    def parts(self, secret: str) -> list[str]:
+        """What must not be shown of this secret: itself, and for "basic" also its base64 form and the password."""
+        if self.scheme != "basic":
+            return [secret]
+        return [secret, base64(secret), *(part for part in [secret.partition(":")[2]] if len(part) >= SHORTEST)]
+
     def line(self, secret: str) -> str:
         """The header's value for this secret."""
         return self.prefix + (f"Basic {base64(secret)}" if self.scheme == "basic" else secret)
+
+
+def credentials_of(client: object) -> tuple[Credential, ...]:
+    """The credentials that a client, web client, search engine or channel says it has, in its attribute
+    `credentials`.
+    """
+    held: object = getattr(client, "credentials", ())
+    return tuple([each for each in held if isinstance(each, Credential)]) if isinstance(held, tuple) else ()
 
 
 def _is_any(value: object, *types: type) -> bool:

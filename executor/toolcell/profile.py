@@ -13,8 +13,10 @@ from toolcell_sandbox.refusal import named, refusal, refusing
 
 from .channel_policy import ChannelPolicy
 
-__all__ = ["Profile", "pages_in_words"]
+__all__ = ["EXCEPTIONS", "Profile", "pages_in_words"]
 
+EXCEPTIONS = ("text", "type")
+"""What a model reads of an exception; the stricter one last."""
 _CELL_FIELDS = tuple(CellProfile.__dataclass_fields__)
 
 
@@ -27,13 +29,15 @@ class Profile(CellProfile):
     `http` are the requests that the supervisor makes for tools with the grant "http", as rules like "GET,POST
     https://api.example.com/v1"; none is made without a rule. `web` are the pages that it fetches for tools with the
     grant "web": "*" (the default), hosts, or "seen", for links that the supervisor has found itself. `channel` is what
-    tools with the grant "channel" may do there, and how often. Only the supervisor uses these rules; no cell gets them.
-    The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
+    tools with the grant "channel" may do there, and how often. `exceptions` says what a model reads of an exception
+    that a tool raised: "text" is its type and its text, "type" its type only. Only the supervisor uses these fields; no
+    cell gets them. The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
     """
 
     http: tuple[str, ...] = ()
     web: Sequence[str] = ("*",)
     channel: ChannelPolicy = field(default_factory=ChannelPolicy)
+    exceptions: str = "text"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,8 +48,11 @@ class Profile(CellProfile):
         if not isinstance(self.channel, ChannelPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"Profile.channel is not a ChannelPolicy: {self.channel!r}. Write ChannelPolicy(level=…).")
 
+        if self.exceptions not in EXCEPTIONS:
+            raise ValueError(f"Profile.exceptions is not one of {', '.join(EXCEPTIONS)}: {self.exceptions!r}.")
+
     def for_cell(self, **changes: Any) -> CellProfile:
-        """The profile of a cell: this one without `http`, `web` and `channel`, with these fields changed."""
+        """The profile of a cell: this one without the fields that only the supervisor uses, with these changed."""
         return CellProfile(**{name: getattr(self, name) for name in _CELL_FIELDS} | changes)
 
     @named
@@ -101,6 +108,7 @@ class Profile(CellProfile):
             and self._asks_no_more_than(other)
             and self._reads_no_more_than(other)
             and self._says_no_more_than(other)
+            and EXCEPTIONS.index(self.exceptions) >= EXCEPTIONS.index(getattr(other, "exceptions", "text"))
         )
 
     @property

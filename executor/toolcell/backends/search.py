@@ -54,6 +54,11 @@ class _Engine:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._endpoint.host}>"
 
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The engine's key, if it has one."""
+        return self._http.credentials
+
     async def _hits(
         self, query: Mapping[str, str], limit: int, rows: _Rows, snippet: str, body: Mapping[str, object] | None = None
     ) -> list[SearchHit]:

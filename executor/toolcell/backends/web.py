@@ -16,6 +16,7 @@ from toolcell.backends.errors import NotConfigured, OutsideRules, Refused, Unrea
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
+from toolcell.credentials import Credential, credentials_of
 from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -85,6 +86,11 @@ class PublicWeb:
             from toolcell.backends.robots import Robots
 
             self._robots = Robots(user_agent, self._robots_file, self._outbound.in_thread)
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The credentials of the search engine."""
+        return credentials_of(self._engine)
 
     @property
     def can_search(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from toolcell import web_rules
 from toolcell.http_rules import rules_of
-from toolcell.profile import Profile
+from toolcell.profile import EXCEPTIONS, Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, is_below
@@ -109,6 +109,11 @@ def _quarantined(old: Profile, new: Profile) -> Iterator[Complaint]:
         yield (), "accepts calls that made or changed a protected name"
 
 
+def _exceptions(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if EXCEPTIONS.index(new.exceptions) < EXCEPTIONS.index(old.exceptions):
+        yield (), "shows the text of exceptions"
+
+
 def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
     if new.proc and not old.proc:
         yield (), "gives the cell a /proc"
@@ -132,5 +137,6 @@ _RULES: Mapping[str, Rule] = {
     "protected": _protected,
     "unchecked": _unchecked,
     "quarantined": _quarantined,
+    "exceptions": _exceptions,
     "proc": _proc,
 }

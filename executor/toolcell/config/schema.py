@@ -296,6 +296,7 @@ class ProfileTable(_Table):
     protected: Annotated[list[Annotated[_Text, _asking("", _protected_name)]], _Listed] = []
     unchecked: Annotated[_Text, _of_profile("unchecked")] = ""
     quarantined: Annotated[_Text, _of_profile("quarantined")] = ""
+    exceptions: Annotated[_Text, _of_profile("exceptions")] = ""
 
 
 def _one_or_more(value: object) -> list[object]:

@@ -17,6 +17,7 @@ from .execute import Ran
 from .present import NOTHING, fitting, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
+from .redacted import redacted, redacted_error, type_only
 from .result import in_userns, result_of, state_lost
 from .route import Route
 from .serving import SessionRun
@@ -31,6 +32,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
+    if outcome.reason == "exception" and outcome.ending == "error" and caller.profile.exceptions == "type":
+        outcome = type_only(outcome)
     result, lie = result_of(route, call, outcome, used)
     if run is not None:
         if run.cell is not None and run.cell.in_userns:
@@ -67,6 +70,9 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
             schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: a hook may have changed it in place
         received = 0
+    redaction = caller.secrets.redaction
+    if redaction is not None:
+        result = await redacted(result, redaction, used["received_bytes"])
     if not services.overflow.fits(received) and result.error is None:
         own = caller.workspace if caller.grants >= READ_ON else None
         result = await services.overflow.spilled(result, own)
@@ -122,6 +128,8 @@ async def put_in_place(
     )
     result = await hooks.after(services.hooks, caller.life, call, result, services.hook_timeout_s)
     result = left_by_hooks(result, tool, route.limits, checks.output)
+    if caller.secrets.redaction is not None:
+        result = await redacted(result, caller.secrets.redaction, 0)
     if result.error is None and not services.overflow.fits(0):
         own = caller.workspace if caller.grants >= READ_ON else None
         result = await services.overflow.spilled(result, own)
@@ -141,6 +149,8 @@ def refused(
 ) -> ToolResult:
     """The result of a call that never reached a cell. It is recorded. `intended`: it has an intent in the journal."""
     services, session_id = context.services, context.caller.id
+    if context.caller.secrets.redaction is not None:
+        error = redacted_error(error, context.caller.secrets.redaction)
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
     more: dict[str, object] | None = None

@@ -210,6 +210,10 @@ class _HostReporter:
         if not self.ended:
             self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
             context = self._context
+            redaction = context.caller.secrets.redaction
+            if redaction is not None:
+                message = redaction.text(str(message))
+                self.last = self.last._replace(message=message[:PROGRESS_CHARS])
             if context.trace is not None:
                 context.trace.progressed(self.last.message, fraction)
             tell_progress(context.services.in_background, context.on_progress, self._call.id, message, fraction)

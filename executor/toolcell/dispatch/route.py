@@ -190,6 +190,8 @@ class Routes:
         if source is not None and services.state is not None:  # the session's paths were checked at its opening
             for path in {*own.readable, *own.writable} - {*caller.profile.readable, *caller.profile.writable}:
                 services.state.require_apart(path, "a directory of a tool's source")
+        if source is not None:
+            caller.secrets.add(own, (source.client,), source.fixed_headers)
         profile = confine(own, given, caller.workspace, limits)
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses

@@ -21,6 +21,7 @@ from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import RuledWeb, SeenLinks
+from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
@@ -100,6 +101,8 @@ class Caller:
     data: SessionData
     toolbox: Toolbox
     tally: SessionTally
+    secrets: SessionSecrets
+    """What its results must not show."""
     meter: UsageMeter | None = None
     """Adds up what its calls use, if it or a session above it has usage limits."""
     seen: SeenLinks | None = None

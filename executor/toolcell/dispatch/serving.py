@@ -138,6 +138,9 @@ class SessionRun(Run):
             trace.span_began(span.span, span.parent, span.name, span.at_ns, span.attributes)
 
     def on_progress(self, progress: Progress) -> None:
+        redaction = self._context.caller.secrets.redaction
+        if redaction is not None:
+            progress = progress._replace(message=redaction.text(progress.message))
         if self._context.trace is not None:
             self._context.trace.progressed(progress.message, progress.fraction)
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))

@@ -47,6 +47,7 @@ from toolcell.sessions.opening import Opening, require_apart, require_texts, wor
 from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
+from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
@@ -574,6 +575,7 @@ class Runtime:
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
+            secrets=_secrets(profile, above, opening, settings, channel),
             tally=SessionTally(id, opening.agent_id, None if above is None else above.tally),
             meter=_meter(opening.usage_limits, above),
             seen=_seen(profile, above),
@@ -667,6 +669,17 @@ def _web(
     if own is not None:
         return lambda: own
     return above.web if above is not None else default or cache(PublicWeb)
+
+
+def _secrets(
+    profile: Profile, above: Caller | None, opening: Opening, settings: Settings, channel: Channel
+) -> SessionSecrets:
+    """What the results of a session must not show: its own secrets, and those of the sessions above it."""
+    secrets = SessionSecrets(None if above is None else above.secrets)
+    web = opening.web or (settings.web() if above is None and settings.web is not None else None)
+    http = opening.http or (settings.http if above is None else None)
+    secrets.add(profile, (http, web, channel))
+    return secrets
 
 
 def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:

@@ -24,6 +24,11 @@ class ForeignSource(ABC):
         """The client that makes the HTTP requests of its cells. None: the session's."""
         return None
 
+    @property
+    def fixed_headers(self) -> Mapping[str, str]:
+        """The headers that its cells send with each request. Results do not show those whose names look secret."""
+        return {}
+
     @abstractmethod
     def profile_in(self, session: Profile) -> Profile:
         """The profile of the source's cells in a session with this profile, before it is narrowed to the grants."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import toolcell_sandbox
 import toolcell_tools
 from toolcell import http_rules, web_rules
-from toolcell.profile import Profile
+from toolcell.profile import EXCEPTIONS, Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_below
@@ -113,6 +113,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         http=http_rules.common(profile.http, parent.http),
         web=profile.web if parent.web == web_rules.ALL else web_rules.common(profile.web, parent.web),
         channel=profile.channel.narrowed(parent.channel),
+        exceptions=max(parent.exceptions, profile.exceptions, key=EXCEPTIONS.index),
         proc=profile.proc and parent.proc,
         protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
         unchecked=max(parent.unchecked, profile.unchecked, key=UNCHECKED.index),

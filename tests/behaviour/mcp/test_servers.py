@@ -212,3 +212,14 @@ async def test_a_program_that_is_not_there_costs_its_tools_and_no_others(opened:
     assert "read" in [each.name for each in await session.tools()]
     (incident,) = opened.incidents
     assert "'gone'" in incident and "cannot be started" in incident
+
+
+async def test_no_tool_of_the_session_shows_a_secret_of_a_servers_environment(opened: Opened, toolset: Make) -> None:
+    key = "key-of-a-server-77c1"
+    session = await opened(toolset("honest", env={"SERVICE_API_KEY": key, "MODE": "verbose-and-long"}))
+    there = (await session.call("environment")).unwrap()
+    assert there["SERVICE_API_KEY"] == "[credential]"
+    assert there["MODE"] == "verbose-and-long"
+    told = await session.call("shell", {"command": f"echo {key}"})
+    assert told.output["stdout"] == "[credential]\n"
+    assert key not in told.stdout.text

@@ -150,6 +150,11 @@ def _recursive(name: str, definitions: dict[str, Any], inside: tuple[str, ...]) 
 def gemini(function: dict[str, Any]) -> None:
     assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}", function["name"])
     assert not {"parameters", "parametersJsonSchema"} <= function.keys()
+    assert not {"response", "responseJsonSchema"} <= function.keys()
+    for node in nodes(function.get("responseJsonSchema", {})):
+        assert node.keys() <= GEMINI_JSON, node
+    for node in nodes(function["response"]) if "response" in function else ():
+        _openapi(node)
     if "parametersJsonSchema" in function:
         root = function["parametersJsonSchema"]
         assert root["type"] == "object"

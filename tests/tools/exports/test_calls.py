@@ -132,9 +132,9 @@ def test_brackets_in_text_are_no_depth() -> None:
 
 
 def test_many_keys_are_read_in_one_go() -> None:
-    started = time.monotonic()
+    started = time.process_time()  # the machine may be busy
     assert len(chat(json.dumps({str(n): 1 for n in range(200_000)})).arguments) == 200_000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize("payload", [{}, {"id": 3}, {"name": 3, "function": "x"}, {"function": {"name": None}}])
@@ -237,10 +237,28 @@ def test_anthropic_takes_blocks_and_an_error_flag() -> None:
 def test_gemini_takes_an_object_and_inline_pictures() -> None:
     sent = exports.result_for("gemini", CALL, MIXED)["functionResponse"]
     assert (sent["name"], sent["id"]) == ("read", "c1")
-    assert sent["response"]["output"] == '{"n":1}' and len(sent["response"]["content"]) == 4
+    assert sent["response"]["output"] == {"n": 1} and len(sent["response"]["content"]) == 4
     assert sent["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "cG5n"}}]
     failed = exports.result_for("gemini", CALL, FAILED)["functionResponse"]
     assert failed["response"]["error"]["message"] == "no such user" and "parts" not in failed
+
+
+def test_gemini_takes_maps_and_lists_as_data_and_notices_beside_them() -> None:
+    def response(output: object, **more: Any) -> Any:
+        result = ToolResult(output=output, **more)
+        return exports.result_for("gemini", CALL, result)["functionResponse"]["response"]
+
+    rows = {"rows": [{"id": 1, "share": 0.5, "name": None}], "error": "a column"}
+    notice = Notice(kind="unchecked", message="not all was looked at")
+    assert response(rows) == {"output": rows}
+    assert response([1, "a"], notices=(notice,)) == {
+        "output": [1, "a"],
+        "notices": ["[notice: not all was looked at]"],
+    }
+    assert response({"share": float("nan")}) == {"output": {"share": "NaN"}}
+    assert response("text") == {"output": '"text"'}
+    assert response({"id": 2**53 + 1}) == {"output": '{"id":9007199254740993}'}, "a double would round it"
+    assert "kept" in response({"text": "x" * 200_000})["output"]
 
 
 def test_mcp_takes_everything() -> None:

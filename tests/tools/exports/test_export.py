@@ -1,6 +1,7 @@
 """What each dialect writes: the base tools, real tools, and the places where a dialect falls short."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -371,6 +372,39 @@ def test_recursion_that_is_required_is_cut_for_gemini() -> None:
 def test_a_function_without_parameters_has_none() -> None:
     (tools,) = exports.gemini([declared(object_of())], mode="openapi").tools
     assert tools["functionDeclarations"][0].keys() == {"name", "description"}
+
+
+# -- output schemas ----------------------------------------------------------------------------------------------------
+
+
+def test_gemini_gets_the_output_schema_and_every_loss_of_it_is_a_finding() -> None:
+    output = {
+        "type": "object",
+        "properties": {"id": {"type": "integer", "minimum": 1}, "code": {"type": "string", "pattern": "^a"}},
+        "required": ["id"],
+    }
+    export = exports.gemini([declared(object_of(), output=output)])
+    (function,) = export.tools[0]["functionDeclarations"]
+    assert function["responseJsonSchema"]["properties"]["id"] == {"type": "integer", "minimum": 1}
+    assert function["responseJsonSchema"]["required"] == ["id"]
+    (lost,) = export.report
+    assert (lost.pointer, lost.keyword, lost.action) == ("/outputSchema/properties/code/pattern", "pattern", "moved")
+    assert not export.report.loosens("probe"), "no argument depends on it"
+    (function,) = exports.gemini([declared(object_of(), output=output)], "openapi").tools[0]["functionDeclarations"]
+    assert function["response"]["properties"]["id"] == {"type": "INTEGER", "minimum": 1}
+
+
+def test_an_output_that_the_openapi_subset_cannot_say_goes_out_by_json_schema() -> None:
+    export = exports.gemini([declared(object_of(), output={"type": "object"})], "openapi")
+    (function,) = export.tools[0]["functionDeclarations"]
+    assert function["responseJsonSchema"]["type"] == "object" and "response" not in function
+    assert [one.action for one in export.report if one.pointer.startswith("/outputSchema")] == ["fallback"]
+
+
+@pytest.mark.parametrize("make", [exports.openai_chat, exports.openai_responses, exports.anthropic])
+def test_where_there_is_no_place_for_an_output_schema_the_report_says_so(make: Callable[..., Export]) -> None:
+    export = make([declared(object_of(), output={"type": "integer"}), declared(object_of(), "other")])
+    assert [(one.tool, one.keyword, one.action) for one in export.report] == [("probe", "outputSchema", "dropped")]
 
 
 # -- MCP ---------------------------------------------------------------------------------------------------------------

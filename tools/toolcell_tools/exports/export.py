@@ -12,6 +12,7 @@ from .calls import ModelCall, parse_arguments
 from .canonical import Schema, canonical
 from .codec import Codec, unmarked
 from .names import NameMap, NameRule, fit_names
+from .outputs import lost_output
 from .report import Difference, Inexpressible, Report, Unexportable
 from .rewrite import rewritten
 from .roots import flat_root, renamed_parameters
@@ -53,6 +54,8 @@ class Dialect:
     render: Callable[[ModelCall, ToolResult, bool], dict[str, Any]]
     parameters: NameRule | None = None
     description_chars: int | None = None
+    outputs: bool = False
+    """Whether its tools have an output schema. Otherwise each that is lost is a finding."""
 
     def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
         """The call in a payload, with name and arguments as the provider sent them. Raises InvalidCall."""
@@ -150,6 +153,8 @@ def assemble(
             continue
         own.append(entry.tool)
         findings.extend(entry.parameters.findings)
+        if declaration.output_schema is not None and not dialect.outputs:
+            findings.append(lost_output(declaration, dialect.name))
         codecs[name] = Codec(entry.parameters.marked, entry.parameters.renamed)
         if entry.wrapped:
             wrapped.add(name)

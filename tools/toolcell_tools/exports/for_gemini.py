@@ -27,6 +27,7 @@ from .export import (
 )
 from .merge import types_of
 from .names import NameRule
+from .outputs import output_in, structured_output
 from .report import Inexpressible, Unexportable
 from .results import blocks_of, in_text, output_text
 from .subset import Subset
@@ -68,13 +69,16 @@ def gemini(
         function: dict[str, Any] = {"name": name, "description": declaration.description}
         if mode == "json_schema":
             parameters = _by_json_schema(declaration)
-            return Written({**function, "parametersJsonSchema": parameters.schema}, parameters)
+            function |= {"parametersJsonSchema": parameters.schema, **_output_by_json_schema(declaration, parameters)}
+            return Written(function, parameters)
         try:
             parameters = enforced(declaration, FUNCTIONS, OPENAPI)
         except Inexpressible as problem:
             parameters = fallback(declaration, problem, _by_json_schema(declaration), "the OpenAPI subset")
-            return Written({**function, "parametersJsonSchema": parameters.schema}, parameters)
-        return Written({**function, **_openapi_parameters(parameters)}, parameters)
+            function["parametersJsonSchema"] = parameters.schema
+        else:
+            function |= _openapi_parameters(parameters)
+        return Written({**function, **_openapi_output(declaration, parameters)}, parameters)
 
     return assemble(FUNCTIONS, tools, write, _arranged)
 
@@ -88,6 +92,20 @@ def _by_json_schema(declaration: ToolDeclaration) -> Parameters:
 
 def _arranged(own: list[dict[str, Any]], passed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"functionDeclarations": own}, *passed] if own else passed
+
+
+def _output_by_json_schema(declaration: ToolDeclaration, parameters: Parameters) -> dict[str, Any]:
+    """The entry `responseJsonSchema`, or nothing for a tool without an output schema that the API takes."""
+    schema = output_in(declaration, JSON_SCHEMA, parameters.findings)
+    return {} if schema is None else {"responseJsonSchema": schema}
+
+
+def _openapi_output(declaration: ToolDeclaration, parameters: Parameters) -> dict[str, Any]:
+    """The entry `response`; or `responseJsonSchema` if the subset cannot express the output schema."""
+    schema = output_in(declaration, OPENAPI, parameters.findings, "goes out by JSON Schema")
+    if schema is None:
+        return _output_by_json_schema(declaration, parameters)
+    return {"response": _openapi(schema)}
 
 
 def _openapi_parameters(parameters: Parameters) -> dict[str, Any]:
@@ -139,7 +157,9 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A part with a functionResponse: `output` or `error`, the content's texts, and images as inline data."""
+    """A part with a functionResponse: `output` or `error`, the content's texts, and images as inline data. Maps and
+    lists stay what they are, and notices stand beside them; any other output is text.
+    """
     response: dict[str, Any] = {"name": call.exported_name or call.name}
     if call.call_id:
         response["id"] = call.call_id
@@ -147,9 +167,12 @@ def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any
         notices = result.told_notices()
         response["response"] = result.told_error() | ({"notices": notices} if notices else {})
         return {"functionResponse": response}
-    text = output_text(result)
+    data, notices = structured_output(result), result.told_notices()
+    output: object = output_text(result) if data is None else data
     said = [in_text(block) for block in result.content if not _shown(block)]
-    response["response"] = ({"output": text} if text else {}) | ({"content": said} if said else {})
+    response["response"] = ({} if output == "" else {"output": output}) | ({"content": said} if said else {})
+    if data is not None and notices:
+        response["response"]["notices"] = notices
     parts = [
         {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
         for block in blocks_of(result)
@@ -169,4 +192,5 @@ FUNCTIONS = Dialect(
     _parse,
     _render,
     parameters=NameRule("a-zA-Z_", "a-zA-Z0-9_", 64),
+    outputs=True,
 )

@@ -13,6 +13,7 @@ from .canonical import Schema, canonical
 from .export import Declared, Dialect, Export, Parameters, ProviderDefined, RawCall, Written, assemble
 from .merge import types_of
 from .names import NameRule
+from .outputs import OUTPUT
 from .report import Difference, Unexportable
 from .results import blocks_of, output_text
 
@@ -83,7 +84,7 @@ def _output(declaration: ToolDeclaration, findings: list[Difference]) -> tuple[S
         return deepcopy(given), False
     schema = canonical(given)
     definitions = schema.pop("$defs", None)
-    findings.append(Difference(declaration.name, "", "outputSchema", "rewritten", 'wrapped as {"result": …}'))
+    findings.append(Difference(declaration.name, f"/{OUTPUT}", OUTPUT, "rewritten", 'wrapped as {"result": …}'))
     wrapped: Schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
 
@@ -117,4 +118,4 @@ def _block(block: Content) -> dict[str, Any]:
     return {"type": "text", "text": block.text}
 
 
-TOOLS = Dialect("mcp", frozenset(), NameRule("A-Za-z0-9_.-", "A-Za-z0-9_.-", 128), _parse, _render)
+TOOLS = Dialect("mcp", frozenset(), NameRule("A-Za-z0-9_.-", "A-Za-z0-9_.-", 128), _parse, _render, outputs=True)

@@ -30,8 +30,8 @@ class Difference:
     """One difference between a tool and its export.
 
     `pointer` is the JSON Pointer (RFC 6901) of the place in the parameters schema, with definitions below `/$defs`. It
-    is empty for the whole tool. `loosens`: the exported schema may accept arguments here that the original rejects.
-    `tightens`: it may reject arguments that the original accepts.
+    is empty for the whole tool. Places in the output schema are below `/outputSchema`. `loosens`: the exported schema
+    may accept arguments here that the original rejects. `tightens`: it may reject arguments that the original accepts.
     """
 
     tool: str

@@ -60,6 +60,11 @@ class WebhookChannel:
         if approves:
             self.approve = self._approve
 
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The credential of the webhook, if it has one."""
+        return self._quick.credentials
+
     def __repr__(self) -> str:
         return f"<WebhookChannel {self._url}>"
 

@@ -65,6 +65,11 @@ class BrokeredHttp:
         places = ", ".join(f"{scheme}://{host}:{port}" for scheme, host, port in self._credentials)
         return f"<BrokeredHttp credentials for: {places or 'no host'}>"
 
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The credentials of all hosts."""
+        return tuple([each for listed in self._credentials.values() for each in listed])
+
     async def send(self, request: HttpRequest) -> HttpReply:
         """Send one request and return its answer, a redirect included. Raise `Refused` for an address that is not
         allowed, `NotConfigured` for a credential that is missing now, and `Unreachable` for every other failure, such

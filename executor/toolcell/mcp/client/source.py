@@ -44,6 +44,10 @@ class ServerSource(ForeignSource):
     def words(self) -> str:
         return f"MCP server {self.name!r}"
 
+    @property
+    def fixed_headers(self) -> Mapping[str, str]:
+        return self.headers
+
     def profile_in(self, session: Profile) -> Profile:
         """The server's profile, on the session's limits and with its protected names; requests that both allow."""
         own = self.profile

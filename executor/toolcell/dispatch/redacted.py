@@ -1,0 +1,83 @@
+"""Remove secrets from a result, and the text of an exception from an outcome, before a model reads them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from toolcell.backends.http.redaction import Redaction
+from toolcell.backends.threads import NoThread, in_thread
+from toolcell.pool.run import Outcome
+from toolcell_tools.content import ResourceBlock, TextBlock
+from toolcell_tools.errors import ToolError
+from toolcell_tools.result import ToolResult
+
+INLINE_BYTES = 128 * 1024
+"""The most received bytes of a result that is redacted on the event loop. It takes about 1 ms; more takes a thread."""
+TYPE_CHARS = 100
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def type_only(outcome: Outcome) -> Outcome:
+    """The outcome of a call that raised, with the exception's type in place of its text."""
+    name = outcome.message.partition(":")[0]
+    shown = name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
+    return replace(outcome, message=f"{shown} was raised. Its text is not shown in this session.")
+
+
+async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:
+    """The result without the secrets, in all parts that a model may read."""
+    if received_bytes > INLINE_BYTES:
+        try:
+            return await in_thread(partial(_redacted, result, redaction))
+        except NoThread:
+            pass
+    return _redacted(result, redaction)
+
+
+def redacted_error(error: ToolError, redaction: Redaction) -> ToolError:
+    """The error without the secrets."""
+    return _model(error, redaction.text)
+
+
+def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
+    clean = redaction.text
+    changed: dict[str, Any] = {"output": _value(result.output, clean), "display": clean(result.display)}
+    if result.content:
+        changed["content"] = [
+            _model(block, clean) if isinstance(block, (TextBlock, ResourceBlock)) else block for block in result.content
+        ]
+    if result.error is not None:
+        changed["error"] = redacted_error(result.error, redaction)
+    if result.notices:
+        changed["notices"] = tuple([_model(notice, clean) for notice in result.notices])
+    if result.signals:
+        changed["signals"] = tuple([replace(each, reason=clean(each.reason)) for each in result.signals])
+    for name in ("stdout", "stderr"):
+        changed[name] = _model(getattr(result, name), clean)
+    return result.model_copy(update=changed)
+
+
+def _model(model: M, clean: Callable[[str], str]) -> M:
+    """A copy of a model with clean texts. Its `kind` or `type` stays."""
+    changed: dict[str, Any] = {}
+    for name, value in vars(model).items():
+        if isinstance(value, BaseModel):
+            changed[name] = _model(value, clean)
+        elif type(value) in (str, list, dict) and name not in ("kind", "type"):
+            changed[name] = _value(value, clean)
+    return model.model_copy(update=changed)
+
+
+def _value(value: Any, clean: Callable[[str], str]) -> Any:
+    """JSON data with clean texts. Its depth is bounded where it was received."""
+    if type(value) is str:
+        return clean(value)
+    if type(value) is list:
+        return [_value(each, clean) for each in cast("list[object]", value)]
+    if type(value) is dict:
+        return {clean(name): _value(each, clean) for name, each in cast("dict[str, Any]", value).items()}
+    return value

@@ -1,0 +1,65 @@
+"""The secrets that the supervisor knows of a session: those of its environment, its clients and its tools' sources."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import unquote, urlsplit
+
+from toolcell.backends.http.redaction import Redaction
+from toolcell.credentials import SHORTEST, credentials_of
+from toolcell.journal.redact import is_secret
+from toolcell_sandbox.profile import CellProfile
+
+
+class SessionSecrets:
+    """The secrets of a session and of those above it. `redaction` removes them from texts; None if there are none."""
+
+    __slots__ = ("_texts", "redaction")
+
+    def __init__(self, above: "SessionSecrets | None" = None) -> None:
+        self._texts: frozenset[str] = frozenset() if above is None else above._texts
+        self.redaction: Redaction | None = None if above is None else above.redaction
+
+    def add(
+        self, profile: CellProfile, clients: Iterable[object] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Add the secrets of a profile's environment, of the credentials of clients, and of fixed headers."""
+        found = {*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {})}
+        if not found <= self._texts:
+            self._texts |= found
+            self.redaction = Redaction(self._texts)
+
+
+def _of_environment(profile: CellProfile) -> Iterator[str]:
+    """The values of variables whose names look secret, and the passwords in URLs of any variable. The path of a file
+    that exists is no secret.
+    """
+    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
+    for name, value in {**passed, **profile.env}.items():
+        if len(value) < SHORTEST:
+            continue
+        if is_secret(name) and not (value.startswith("/") and os.path.lexists(value)):
+            yield value
+        elif "://" in value and "@" in value:
+            yield from _of_url(value)
+
+
+def _of_url(url: str) -> Iterator[str]:
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:  # no URL
+        return
+    yield from (each for each in {password, unquote(password)} if len(each) >= SHORTEST)
+
+
+def _of_clients(clients: Iterable[object]) -> Iterator[str]:
+    for credential in (each for client in clients for each in credentials_of(client)):
+        try:
+            yield from credential.parts(credential.read())
+        except ValueError:
+            continue  # it is missing now, and the request that needs it fails
+
+
+def _of_headers(headers: Mapping[str, str]) -> Iterator[str]:
+    for name, value in headers.items():
+        if is_secret(name):
+            yield from (each for each in (value, value.partition(" ")[2]) if len(each) >= SHORTEST)

@@ -1,0 +1,71 @@
+"""Output schemas in the dialects that have a place for them, and structured outputs as maps."""
+
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from pydantic_core import from_json
+
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
+
+from .canonical import Schema, canonical
+from .codec import unmarked
+from .merge import types_of
+from .report import Action, Difference, Inexpressible, Unexportable
+from .rewrite import rewritten
+from .subset import Subset
+
+__all__ = ["OUTPUT", "lost_output", "output_in", "structured_output"]
+
+OUTPUT: Final = "outputSchema"
+"""The keyword of findings about an output schema, and the first part of their pointers."""
+EXACT: Final = 2**53
+"""Beyond this integer, a double is not exact. Gemini's maps are protobuf structs, whose numbers are doubles."""
+
+
+def output_in(
+    declaration: ToolDeclaration, subset: Subset, findings: list[Difference], fallback: str = ""
+) -> Schema | None:
+    """The tool's output schema in a subset, with its findings added; None if there is none, or none in this subset.
+    `fallback` says what is done about the latter. No arguments depend on it, so no finding loosens or tightens them.
+    """
+    if not declaration.output_schema:  # {} says nothing
+        return None
+    name = declaration.name
+    action: Action = "fallback" if fallback else "dropped"
+    try:
+        schema, found = rewritten(name, canonical(declaration.output_schema), subset)
+        if not subset.empty_objects and types_of(schema) == ["object"] and not schema.get("properties"):
+            raise Inexpressible("", "properties", "an object without properties")
+    except (Inexpressible, Unexportable) as problem:
+        detail = f"{fallback}: {problem.detail}" if fallback else problem.detail
+        findings.append(Difference(name, f"/{OUTPUT}{problem.pointer}", problem.keyword, action, detail))
+        return None
+    findings += [replace(each, pointer=f"/{OUTPUT}{each.pointer}", loosens=False, tightens=False) for each in found]
+    return cast("Schema", unmarked(schema))
+
+
+def lost_output(declaration: ToolDeclaration, dialect: str) -> Difference:
+    """The finding about an output schema for which a dialect has no place."""
+    return Difference(declaration.name, f"/{OUTPUT}", OUTPUT, "dropped", f"{dialect} has no place for it")
+
+
+def structured_output(result: ToolResult) -> dict[str, Any] | list[Any] | None:
+    """The output as data if it is a map or a list that a provider's map can hold whole, else None: text is more exact
+    for a long one, of which a model is shown both ends, and for integers that a double does not hold.
+    """
+    if not isinstance(result.output, (dict, list)):
+        return None
+    encoded = result.model_copy(update={"content": []}).encoded()
+    if len(encoded) > FOR_MODEL_BYTES:
+        return None
+    data = from_json(encoded)  # NaN is a string in it
+    return data if _is_exact(data) else None
+
+
+def _is_exact(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_exact, cast("dict[str, object]", value).values()))
+    if isinstance(value, list):
+        return all(map(_is_exact, cast("list[object]", value)))
+    return not isinstance(value, int) or -EXACT <= value <= EXACT
