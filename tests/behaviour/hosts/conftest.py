@@ -16,6 +16,7 @@ import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 REPOSITORY = Path(toolcell_sandbox.__file__).parent.parent.parent
 USER = ordinary.USER + 1  # of these tests alone: RLIMIT_NPROC counts all processes of a user
 PYTHON = (sys.executable, "-I")
@@ -32,7 +33,7 @@ def command_on(
     if then:
         line = [*PYTHON, str(HERE / "host.py"), *then.split(), "--", *line]
     if user and os.geteuid() == 0:
-        paths = [*python_paths(), str(REPOSITORY), str(HERE), *reach]
+        paths = [*python_paths(), str(REPOSITORY), str(HERE), str(EXAMPLES), *reach]
         line = [*PYTHON, str(AS_USER), str(USER), *paths, "--", *line]
     return [*PYTHON, str(HERE / "host.py"), *steps.split(), "--", *line] if steps else line
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from toolcell_sandbox.kernel.numbers import TABLES
 from toolcell_sandbox.report import NAMES
 
-from .conftest import Found, assert_works
+from .conftest import EXAMPLES, Found, assert_works
 
 Host = Callable[..., Found]
-SECCOMP = Path(__file__).resolve().parents[3] / "examples/docker/seccomp.json"
+SECCOMP = EXAMPLES / "docker/seccomp.json"
 NAMESPACES = [name for name in NAMES if name.endswith("_namespace")]
 
 

@@ -54,6 +54,12 @@ def test_the_needed_text_is_the_longest_one() -> None:
     assert needed_text("a|b") == needed_text(r"\x41bc") == ""
 
 
+def test_an_end_is_found_before_either_kind_of_line_end() -> None:
+    data = b"one\r\ntwo\r\n\r\ntwo three\r"
+    assert [line.number for line in Searcher.of("(two|three)$").lines(data)] == [2, 4]
+    assert [line.number for line in Searcher.of("^$").lines(data)] == [3]
+
+
 def test_the_lines_around_a_line_end_with_the_file() -> None:
     (line,) = Searcher.of("three", context=2).lines(b"one\ntwo\r\nthree\nfour")
     assert (line.number, line.text()) == (3, "three")

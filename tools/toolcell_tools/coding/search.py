@@ -54,6 +54,7 @@ class Searcher:
         self._bytes = in_bytes
         self._text = in_text
         self._needed = needed
+        self._has_ends = in_bytes is not None and b"$" in in_bytes.pattern
         self._context = context
 
     @classmethod
@@ -82,8 +83,9 @@ class Searcher:
     def lines(self, data: bytes) -> Iterator[Line]:
         """The lines that match, each once. No match extends over the end of a line."""
         number, counted, at = 1, 0, 0
+        line_by_line = self._has_ends and b"\r" in data  # `$` matches before \n only, and a line may end in \r\n
         while at <= len(data):
-            start = self._next(data, at)
+            start = (at if at < len(data) else -1) if line_by_line else self._next(data, at)
             if start < 0:
                 return
             begin = data.rfind(b"\n", 0, start) + 1

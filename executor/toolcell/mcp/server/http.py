@@ -150,7 +150,7 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
-class _Connection(H11Protocol):
+class _BoundedConnection(H11Protocol):
     """A connection that is closed if the next request does not come: it needs no token, and takes a place. Unlike
     uvicorn's other parser, which is preferred where it is installed, h11 bounds the head of a request."""
 
@@ -191,7 +191,7 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             McpApp(server, tokens, options),
-            http=_Connection,
+            http=_BoundedConnection,
             log_level="warning",
             access_log=False,  # it would have nothing of use, and one line for each request
             lifespan="off",
