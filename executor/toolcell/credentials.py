@@ -8,7 +8,7 @@ import os
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, SupportsIndex
+from typing import Literal, NoReturn, SupportsIndex, cast
 
 from .errors import ArgumentError
 from .http_rules import HttpRule
@@ -112,7 +112,9 @@ def credentials_of(client: object) -> tuple[Credential, ...]:
     `credentials`.
     """
     held: object = getattr(client, "credentials", ())
-    return tuple([each for each in held if isinstance(each, Credential)]) if isinstance(held, tuple) else ()
+    if not isinstance(held, tuple):
+        return ()
+    return tuple([each for each in cast("tuple[object, ...]", held) if isinstance(each, Credential)])
 
 
 def _is_any(value: object, *types: type) -> bool:

@@ -12,10 +12,10 @@ from toolcell.backends.threads import NoThread, in_thread
 from toolcell.pool.run import Outcome
 from toolcell_tools.content import ResourceBlock, TextBlock
 from toolcell_tools.errors import ToolError
-from toolcell_tools.result import ToolResult
+from toolcell_tools.result import CapturedOutput, ToolResult
 
-INLINE_BYTES = 128 * 1024
-"""The most received bytes of a result that is redacted on the event loop. It takes about 1 ms; more takes a thread."""
+INLINE_BYTES = 16 * 1024
+"""The most received bytes of a result that is redacted on the event loop. More takes a thread."""
 TYPE_CHARS = 100
 
 M = TypeVar("M", bound=BaseModel)
@@ -57,7 +57,9 @@ def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
     if result.signals:
         changed["signals"] = tuple([replace(each, reason=clean(each.reason)) for each in result.signals])
     for name in ("stdout", "stderr"):
-        changed[name] = _model(getattr(result, name), clean)
+        captured: CapturedOutput = getattr(result, name)
+        if captured.text:
+            changed[name] = _model(captured, clean)
     return result.model_copy(update=changed)
 
 

@@ -13,7 +13,6 @@ __all__ = ["REDACTED", "Redaction", "headers_for"]
 REDACTED = "[credential]"
 _REDACTED = REDACTED.encode()
 WINDOW_BYTES = 256 * 1024
-_LONG = 1000  # characters
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 
@@ -51,12 +50,15 @@ class Redaction:
         self._shortest = len(texts[-1]) if texts else 0
 
     def text(self, text: str) -> str:
-        """The text without the secrets. `in` is far faster than the expression for long texts, which rarely match."""
+        """The text without the secrets. Few texts have one, and `in` finds that out ten times as fast as the
+        expression.
+        """
         if self._text is None or len(text) < self._shortest:
             return text
-        if len(text) > _LONG and not any(each in text for each in self._texts):
-            return text
-        return self._text.sub(REDACTED, text)
+        for each in self._texts:
+            if each in text:
+                return self._text.sub(REDACTED, text)
+        return text
 
     def body(self, body: bytes) -> bytes:
         if not self._bytes:
