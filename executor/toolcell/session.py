@@ -231,17 +231,18 @@ class Session:
         type. Either way, the tool that this session has under the name runs.
         `timeout` is the call's whole time in seconds, including the wait for a process. Without it, the tool's own
         timeout applies, or the profile's `wall_s`. `repair` is asked for better arguments after a validation error, at
-        most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result. After an
-        error the next call runs, unless the error's outcome is unknown. The same key with another tool or other
-        arguments is a UsageError. With a state directory, keys hold after a restart, in a session of the same id.
+        most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result. If the first
+        call ended with an error, the next one runs, unless the outcome of the first is unknown. The same key with
+        another tool or other arguments is a UsageError. With a state directory, keys hold after a restart, in a session
+        of the same id.
         `on_progress(message, fraction)` is called with the tool's progress. `on_output(stream, text)` is called live
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
         with a count in its place, and the result waits for it for up to 1 s. A plain function runs on the event loop
         and blocks all calls until it returns; the log warns of one that takes 0.1 s. `on_log(level, message, fields)`
-        is called with what the tool logs, on the event loop. An exception of a callback is logged. `approver` decides
-        if the call needs approval and the session has nobody to ask: the supervisor's approver and channels that can
-        approve come first.
+        is called with what the tool logs, on the event loop. An exception of a callback is logged. `approver` is asked
+        if the call needs approval, and neither the supervisor has an approver nor the session a channel that can
+        approve.
         """
         core = self._core
         if core.caller.life.closed or not core.is_here():

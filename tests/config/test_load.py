@@ -36,6 +36,11 @@ def test_each_layer_lies_on_the_one_below_and_says_which_files_there_were(places
     assert config.files == (user, project, explicit)
 
 
+def test_a_settings_file_passed_as_a_directory_is_an_error_that_names_the_argument(places: Places) -> None:
+    with pytest.raises(ConfigError, match=r"is a file, not a directory: .*load_config\(file=…\)"):
+        load_config(places.explicit('[policy]\nsystem = "deny"'))
+
+
 def test_tables_are_merged_key_by_key_and_lists_replaced(places: Places) -> None:
     places.user('[profiles.main]\npass_env = ["A", "B"]\nenv = { X = "1", Y = "2" }\n[supervisor]\nmax_cells = 3')
     places.explicit('[profiles.main]\npass_env = ["C"]\n[profiles.main.env]\nY = "3"\n[supervisor]\nstandby = 0')

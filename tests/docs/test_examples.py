@@ -12,6 +12,13 @@ from .pages import ROOT, programs
 EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by tests/testing/test_plugin.py
 
 
+SAYS = {
+    "approvals_service": ["a stranger asks: 401", '"paid 50"', "again: 409", "The clerk said no."],
+    "code_review": ["return eval(text)", "a worker session holds no write handle", "TODO: taxes"],
+}
+"""What the output of some of them must have."""
+
+
 def run(program: Path, cwd: Path) -> str:
     done = subprocess.run([sys.executable, program], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -21,7 +28,9 @@ def run(program: Path, cwd: Path) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_every_example_runs(example: Path, tmp_path: Path) -> None:
-    assert run(example, tmp_path)
+    said = run(example, tmp_path)
+    assert said
+    assert [text for text in SAYS.get(example.stem, []) if text not in said] == []
     assert not os.listdir(tmp_path)
 
 

@@ -14,7 +14,7 @@ EXAMPLES = re.compile(r"(?:.*\.)?example\.(?:com|org)")
 LOOK_ALIKES = re.compile(r"[a-z*-]*mple\.(?:com|org)|\*\.com")
 """What tests of host names compare with those: `notexample.com`, `*.com`."""
 SPECIFICATIONS = {
-    "github.com": "the schema test suite, by its address",
+    "github.com": "the schema test suite, and the sources of the comparison",
     "json-schema.org": "identifiers of dialects",
     "keepachangelog.com": "the format of the changelog",
     "prometheus.io": "the format of the metrics",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.loopback import Asked, JsonService, said, serving
 
-from toolcell import PublicWeb, Supervisor, UsageError, web_article
+from toolcell import Profile, PublicWeb, Supervisor, UsageError, base_tools, web_article
 from toolcell.backends import FetchedPage, Refused
 from toolcell.testing import DictWeb
 
@@ -144,6 +144,23 @@ async def test_a_hostile_robots_txt_takes_time_by_its_size_only() -> None:
         began = time.process_time()
         await a_web(service, robots=True).fetch(service.url("/" + "a" * 4_000), max_bytes=100)
         assert time.process_time() - began < 5.0
+
+
+async def test_robots_txt_does_not_lead_to_pages_outside_of_a_sessions_rules(tmp_path: Path) -> None:
+    """The host of an allowed page chooses where its robots.txt redirects."""
+    with serving(lambda _asked: said(b"inside")) as inside:
+
+        def redirecting(asked: Asked) -> Answer:
+            return said(b"", 302, Location=inside.url("/admin")) if asked.path == "/robots.txt" else said(b"page")
+
+        with serving(redirecting) as outside:
+            hosts = [f"127.0.0.1:{each.server_address[1]}" for each in (inside, outside)]
+            async with Supervisor(base_tools(), web=PublicWeb(allow_private=hosts, robots=True)) as supervisor:
+                profile = Profile.for_kind("main").replace(web=[hosts[1]])
+                session = await supervisor.open_session("main", workspace=tmp_path, profile=profile)
+                result = await session.call("web_fetch", {"url": outside.url("/")})
+                assert result.error is None and "page" in str(result.output)
+        assert inside.asked == []
 
 
 # -- articles ---------------------------------------------------------------------------------------------------------

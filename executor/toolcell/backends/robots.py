@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from toolcell.backends.errors import Refused, Unreachable
+from toolcell.backends.errors import OutsideRules, Refused, Unreachable
 from toolcell.backends.guard import Target
 from toolcell.errors import ArgumentError
 
@@ -42,13 +42,14 @@ class _Kept(NamedTuple):
 class Robots:
     """Whether a page may be fetched by `agent`. Needs the extra `[web]`.
 
-    `fetch(target)` gets a robots.txt, after redirects; `in_thread(work)` runs blocking work.
+    `fetch(target, anywhere)` gets a robots.txt, after redirects, which lead to other hosts only with `anywhere`;
+    otherwise it raises OutsideRules. `in_thread(work)` runs blocking work.
     """
 
     def __init__(
         self,
         agent: str,
-        fetch: Callable[[Target], Awaitable[RobotsFile]],
+        fetch: Callable[[Target, bool], Awaitable[RobotsFile]],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         if find_spec("protego") is None:
@@ -56,12 +57,16 @@ class Robots:
         self._agent, self._fetch, self._in_thread = agent, fetch, in_thread
         self._kept: OrderedDict[tuple[str, str, int], _Kept] = OrderedDict()
 
-    async def check(self, target: Target) -> None:
-        """Raise Refused if the host's robots.txt does not let the agent fetch this page, or cannot be had."""
+    async def check(self, target: Target, *, anywhere: bool) -> None:
+        """Raise Refused if the host's robots.txt does not let the agent fetch this page, or cannot be had. Without
+        `anywhere`, a robots.txt that redirects to another host counts as none for this request."""
         origin = target.scheme, target.host, target.port
         kept = self._kept.get(origin)
         if kept is None or kept.until < time.monotonic():
-            kept = await self._read(target)
+            try:
+                kept = await self._read(target, anywhere)
+            except OutsideRules:  # a session without rules may follow, so nothing is kept
+                return
             self._kept[origin] = kept
             while len(self._kept) > _MOST:
                 self._kept.popitem(last=False)
@@ -73,10 +78,10 @@ class Robots:
         if not await self._in_thread(lambda: rules.can_fetch(target.url, self._agent)):
             raise Refused(f"The robots.txt of {target.host} asks not to fetch this page. Use another source.")
 
-    async def _read(self, target: Target) -> _Kept:
+    async def _read(self, target: Target, anywhere: bool) -> _Kept:
         place = Target(target.scheme, target.host, target.port, "/robots.txt", target.literal)
         try:
-            file = await self._fetch(place)
+            file = await self._fetch(place, anywhere)
         except Unreachable:
             return _Kept(None, time.monotonic() + _RETRY_S)
         if file.status >= 500:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import anyio
 
 from toolcell import misuse
-from toolcell.backends.errors import NotConfigured, Refused, Unreachable
+from toolcell.backends.errors import NotConfigured, OutsideRules, Refused, Unreachable
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
@@ -120,7 +120,7 @@ class PublicWeb:
                 for _ in range(self._max_redirects + 1):
                     check(target.url)
                     if robots is not None:
-                        await robots.check(target)
+                        await robots.check(target, anywhere=check is _any)
                     reply = await self._get(target, max_bytes)
                     if reply.location is None:
                         return _page(target, reply)
@@ -167,14 +167,16 @@ class PublicWeb:
         addresses = checked_addresses(target, await self._outbound.addresses(target), self._allowed)
         return await self._outbound.ask(target, addresses, headers=headers, max_bytes=max_bytes)
 
-    async def _robots_file(self, target: Target) -> "RobotsFile":
+    async def _robots_file(self, target: Target, anywhere: bool) -> "RobotsFile":
         from toolcell.backends.robots import ROBOTS_BYTES, RobotsFile
 
         for _ in range(self._max_redirects + 1):
             reply = await self._send(target, ROBOTS_BYTES, self._headers)
             if reply.location is None:
                 return RobotsFile(reply.status, reply.body)
-            target = self._redirected(target, reply.location)
+            origin, target = target, self._redirected(target, reply.location)
+            if not anywhere and (target.host, target.port) not in {(origin.host, origin.port), (origin.host, 443)}:
+                raise OutsideRules(f"The robots.txt of {origin.host} redirects to {target.host}.")
         return RobotsFile(404, b"")  # RFC 9309, 2.3.1.2: as if there were none
 
     def _redirected(self, origin: Target, location: str) -> Target:

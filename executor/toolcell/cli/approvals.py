@@ -102,7 +102,9 @@ def guarded(run: Callable[[], None]) -> int:
 def _opened(state: str | None) -> Generator[Approvals]:
     directory = directory_of(state)
     if not directory.path.is_dir():
-        raise UsageError(f"There is no state directory {str(directory.path)!r}. Name that of a supervisor.")
+        raise UsageError(
+            f"There is no state directory {str(directory.path)!r}. Pass the directory of Supervisor(state=…)."
+        )
     with Approvals.open(directory.path) as store:
         yield store
 

@@ -42,7 +42,7 @@ def show_list(state: str | None, *, kind: str | None, session: str | None, last:
 def show_call(state: str | None, call: str, *, as_json: bool) -> None:
     found = reader_of(state).records("call = ?", (call,), wanted=lambda record: record.call_id == call, last=100_000)
     if not found:
-        raise UsageError(f"The journal has no call {call!r}. `toolcell audit list --kind call` lists the ids.")
+        raise UsageError(f"The journal has no call {call!r}. `toolcell audit list` shows the ids.")
     if as_json:
         _print(found, as_json=True)
     else:

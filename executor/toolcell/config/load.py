@@ -51,6 +51,9 @@ def load_config(
     for name, path in (("directory", directory), ("file", file)):
         if path is not None and not _is_path(path):
             raise ConfigError([ConfigProblem(ARGUMENTS, None, name, f"is not a path: {path!r}. Pass the path of one.")])
+    if directory is not None and os.path.isfile(directory):
+        what = f"is a file, not a directory: {str(directory)!r}. Pass it as load_config(file=…)."
+        raise ConfigError([ConfigProblem(ARGUMENTS, None, "directory", what)])
     given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor, policy=policy), os.getcwd())
     files = list(_files(directory, file))
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))

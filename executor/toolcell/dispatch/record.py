@@ -23,7 +23,7 @@ _log = logging.getLogger("toolcell.tool")
 
 
 def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
-    """The facts in the record of a call without an error, which used `used`."""
+    """The facts in the record of a call that ended without an error. `used` is what the call has used."""
     facts: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     del facts["attempts"]  # only `Usage` has it
     if call.session is not None and (call.session.invocation_id or call.session.user_id):
@@ -34,9 +34,9 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
 def intend(
     journal: DurableJournal, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
 ) -> SandboxUnavailable | None:
-    """Write the intent of a call, which will be sent next, to the journal of a supervisor with a state directory.
-    `asked` are the facts that all calls of its route share, `allowed` is what has allowed it, "" if `asked` says so.
-    Returns the error of a call that may not be sent, because its intent could not be written."""
+    """Write the intent of a call to the journal on disk, before the call is sent. `asked` are the facts that all calls
+    of its route share. `allowed` names the rule or approval that allows the call; "" if `asked` names it. If the intent
+    cannot be written, the call may not be sent, and its error is returned."""
     facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
     if call.session is not None and call.session.invocation_id:
         facts["invocation"] = call.session.invocation_id

@@ -41,7 +41,7 @@ _log = logging.getLogger("toolcell.tool")
 _LASTING = frozenset({Capability.WRITE, Capability.EXEC})
 """The kernel lets a call with these change files without a request to the supervisor."""
 MOST_RECORDS, MOST_WHY_CHARS = 1_000, 500
-"""The most log entries, and the most refused operations, of one call in a state directory; and of a failure's text."""
+"""Most records in the journal of log entries, and of refused operations, of one call; most characters of a failure."""
 
 
 async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
@@ -221,7 +221,7 @@ class SessionRun(Run):
         return ask.charge
 
     async def _grow(self, held: Charge, bytes: int) -> None:
-        """Wait for room for `bytes` more bytes of a reply, unless its charge is already as large as that."""
+        """Wait for room, and add `bytes` to the charge of a reply. A charge of `bytes` or more is left as it is."""
         if held.bytes < bytes:
             more = await self._room_for(bytes)
             if not held.is_released:  # otherwise nobody waits for the answer any more

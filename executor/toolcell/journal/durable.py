@@ -208,7 +208,7 @@ def _end_of(index: Index, call: tuple[str, str]) -> Iterable[Mapping[str, Any]]:
 
 def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
     """The intents of calls without an end, oldest first, and the outcome of each: "not started", "outcome unknown", or
-    "finished" if it was sent and can have done nothing that lasts.
+    "finished" if it was sent and cannot have changed anything that lasts.
 
     Calls at the same time may have the same id. Then an end is that of the oldest of them. A call that was refused
     before its intent was written has an end that says so, with `intended` false.
@@ -266,5 +266,5 @@ def _interruption(intent: Record, outcome: str) -> Mapping[str, Any]:
     given = {name: intent.data[name] for name in ("tool", "version", "attempt") if name in intent.data}
     message = f"The supervisor ended before the call did: {outcome}."
     if outcome == FINISHED:
-        message = "The supervisor ended before the call did. The call can have done nothing that lasts."
+        message = "The supervisor ended before the call did. The call cannot have changed anything that lasts."
     return {**given, "error": "interrupted", "message": message, "outcome": outcome}

@@ -16,15 +16,36 @@ def line_of(number: int, record: Record) -> str:
 
 
 def story_of(records: Iterable[Record]) -> Iterator[str]:
-    """What happened in a call, from its records in order."""
+    """What happened in a call, from its records in order. The last line tells of a call without a recorded end."""
     asked: set[str] = set()
+    open_end = ""
     for record in records:
+        open_end = _open_end(record, open_end)
         try:
             lines = list(_lines(record, asked))
         except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or written by somebody else
             lines = [f"A record of kind {record.kind!r} with unknown facts: {dict(record.data)!r}"]
         yield f"{time_of(record.at)}  {printable(lines[0])}"
         yield from (f"    {printable(line)}" for line in lines[1:])
+    if open_end:
+        yield open_end
+
+
+def _open_end(record: Record, before: str) -> str:
+    """What to say if this record is the call's last one, "" if the call has ended. `before` is the same of the records
+    before it."""
+    match record.kind:
+        case "intent":
+            return (
+                "No end is recorded. If `toolcell status` shows a supervisor, the call is under way. Otherwise the "
+                "next supervisor with this state directory records how the call was interrupted."
+            )
+        case "approval" if record.data.get("event") == "asked":
+            return "No end is recorded. The call waits for an answer, or its supervisor ended before one came."
+        case "call" | "denied" if "operation" not in record.data:
+            return ""
+        case _:
+            return before
 
 
 def _lines(record: Record, asked: set[str]) -> Iterator[str]:
@@ -35,7 +56,8 @@ def _lines(record: Record, asked: set[str]) -> Iterator[str]:
         for name, value in data.get("arguments", {}).items():
             yield f"{name}: {value!r}"
         if data.get("digest") and "arguments" in data:
-            yield f"the digest of all arguments: {data['digest']}"
+            of = "the request" if record.kind == "approval" else "all arguments"
+            yield f"the digest of {of}: {data['digest']}"
     if record.kind == "intent" and "allowed" in data:
         yield _allowed(data)
     for artifact in data.get("artifacts", ()):
@@ -127,6 +149,16 @@ def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1e3:.3g} ms"
 
 
+def _memory(data: Any) -> str:
+    """The memory that a call has used, as far as it was measured: of all its processes, and of its own process."""
+    used = ""
+    if data.get("memory_bytes"):
+        used = f", {data['memory_bytes'] / 2**20:.3g} MiB of memory"
+    if data.get("max_rss_bytes"):
+        used += f", and {data['max_rss_bytes'] / 2**20:.3g} MiB resident in its own process"
+    return used
+
+
 def _approval(data: Any, asked: set[str]) -> str:
     """What a record of approval says. `asked` has the requests of earlier records of the call."""
     request, by = data["request"], data.get("by") or "the approver"
@@ -158,11 +190,11 @@ def _end(data: Any) -> str:
         if data.get("outcome") == "not started":
             return f"{found} before the call was given to a process. It did not run."
         if data.get("outcome") == "finished":
-            return f"{found} while the call ran. It can have done nothing that lasts, so it may be made again."
+            return f"{found} while the call ran. It cannot have changed anything that lasts, so it can be repeated."
         return f"{found} while the call ran. It may have run in part or in whole: its outcome is unknown."
     used = (
         f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "
-        f"{_seconds(data.get('cpu_s', 0.0))} of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
+        f"{_seconds(data.get('cpu_s', 0.0))} of CPU time{_memory(data)}."
     )
     match data.get("ran"):
         case "cell":

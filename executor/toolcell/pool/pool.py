@@ -216,8 +216,8 @@ class Pool:
             self._pump()
 
     def _may_have_room(self, run: Run) -> bool:
-        """Whether the plan may find room for a new call. If not, it need not be asked: the end of a call or of a cell
-        asks it."""
+        """Whether the plan may find room for a new call. If False, the plan is not computed now: the next end of a call
+        or of a cell computes it."""
         key, is_alone = run.spec.key, len(self.waiting) == 1
         of_session = 0
         for cell in self.cells.values():
@@ -562,7 +562,8 @@ class Pool:
             self.release(run)
 
     def release(self, run: Run) -> None:
-        """Let another run start that must not overlap with this one. For a watched run, its owner calls this."""
+        """Let the next run with the same word in `exclusive` start. The pool calls this at the end of a run; for a run
+        with `gone`, the task that audits the workspace calls it."""
         word, run.exclusive = run.exclusive, ""
         if word and run.cell is not None:
             self._exclusive.discard(word)

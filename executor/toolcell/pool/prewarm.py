@@ -16,7 +16,7 @@ from .run import CellSpec
 from .slots import Slots
 
 AFTER_S = 0.003  # most calls are over by then
-SOON_S = 0.0003  # if no prewarmed cell was ready for the last session: the next session may come as fast
+SOON_S = 0.0003  # after a session that found no prewarmed cell: others may follow at once
 
 
 class Demand(Protocol):
@@ -85,7 +85,7 @@ class Prewarmer:
             cell.retire()
 
     def _make_one(self) -> None:
-        """Make a cell of a wanted kind, unless a call waits or a cell starts. Their end calls `soon` again."""
+        """Make a cell of a wanted kind, unless a call waits or a cell starts. Then the pool calls `soon` later."""
         self._timer = None
         if not self.enabled or not self._demand.is_calm:
             return

@@ -166,7 +166,7 @@ class Init:
                 os._exit(1)  # the waiting process has died without a call
         told = self.control.receive_body()
         fds.write_all(self.gate, [told])
-        self.open_gate()  # the call process does the same at the same time
+        self.open_gate()  # the call process binds itself to the session at the same time
         try:
             self.options, contexts, binds = serve.bind(unbound, self.prepared.contexts.link, told)
         except SandboxError as error:

@@ -689,8 +689,9 @@ def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:
 
 
 def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
-    """The approver of a session's calls, and the channels that only show the question: those that are nearer than the
-    approver, or the nearest one if the supervisor has an approver."""
+    """The approver of a session's calls, and the channels that show the question without an answer. The supervisor's
+    approver comes first; the nearest channel then shows the question. Otherwise the nearest channel that can approve is
+    the approver, and the channels nearer than it show the question."""
     if approver is not None:
         return approver, tuple(owners[:1])
     nearest = next((each for each in owners if isinstance(each, Approver)), None)

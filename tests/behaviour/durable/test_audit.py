@@ -100,9 +100,26 @@ async def test_the_story_of_a_call_has_who_allowed_it_where_it_ran_and_what_it_m
     ):
         assert part in told
     assert re.search(r"It ran in cell \d+, which was new\. It took [\d.]+ m?s after", told)
+    assert re.search(r"of CPU time, .*[\d.]+ MiB resident in its own process\. It shows", told)
     paid = story(tmp_path / "state", "paid")
     assert "Approval was asked for pay" in paid and "was approved by Desk" in paid
     assert "allowed by an approval, because the policy asks for approval of elevated calls of 'pay'" in paid
+
+
+async def test_the_story_of_a_call_that_still_runs_says_that_no_end_is_recorded(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    async with supervise([pay], state=tmp_path / "state", approver=Desk()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        await session.call("pay", {"amount": 5}, call_id="paid")
+    of_call = [record for record in records(tmp_path / "state") if record.call_id == "paid"]
+    last = {each.kind: list(story_of(of_call[: number + 1]))[-1] for number, each in enumerate(of_call)}
+    assert last["sent"].startswith("No end is recorded. If `toolcell status` shows a supervisor")
+    assert "It ended with a result" in last["call"]
+    asked = next(number for number, each in enumerate(of_call) if each.data.get("event") == "asked")
+    told = list(story_of(of_call[: asked + 1]))
+    assert told[-1] == "No end is recorded. The call waits for an answer, or its supervisor ended before one came."
+    assert any("the digest of the request: sha256:" in line for line in told)
 
 
 async def test_the_story_of_a_refused_call_has_who_asked_and_for_what(

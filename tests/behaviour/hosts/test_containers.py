@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from toolcell_sandbox.kernel.numbers import TABLES
 from toolcell_sandbox.report import NAMES
 
-from .conftest import REPOSITORY, Found, assert_works
+from .conftest import Found, assert_works
 
 Host = Callable[..., Found]
-SECCOMP = REPOSITORY / "examples/docker/seccomp.json"
+SECCOMP = Path(__file__).resolve().parents[3] / "examples/docker/seccomp.json"
 NAMESPACES = [name for name in NAMES if name.endswith("_namespace")]
 
 

@@ -22,7 +22,7 @@ from toolcell.testing import misbehaving as m
 
 MIB = 1024 * 1024
 LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_bytes=256 * MIB, output_bytes=64 * MIB)
-HOSTILE_S = 1.5  # what many calls at once need to take what no budget would give them
+HOSTILE_S = 3.0  # what many calls at once need to take what no budget would give them
 HOSTILE_ALONE_S = 0.8
 OUTPUT_S = 10.0  # for the tool that a limit ends before
 DEADLINE_S = 0.5

@@ -1,5 +1,6 @@
 """The coding tools in cells: list, glob, grep and apply_patch, by a Main and by a Worker."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,43 @@ async def test_apply_patch_changes_all_files_or_none(main: Session, project: Pat
     assert (project / "notes/a.txt").read_text() == "First line\n"
     assert (project / "src/helper.py").read_text() == "X = 2\n"
     assert not (project / "old.txt").exists() and not (project / "src/util.py").exists()
+
+
+UPDATE = "*** Update File: old.txt\n@@\n-old\n+new\n"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        UPDATE.replace("@@", "*** Move to: b.txt\n@@") + "*** Add File: b.txt\n+other\n",
+        UPDATE + UPDATE.replace("old.txt", "./old.txt"),
+        UPDATE + UPDATE.replace("old.txt", "alias"),
+        UPDATE + "*** Delete File: ./old.txt\n",
+        UPDATE + "*** Add File: old.txt/x\n+x\n",
+        UPDATE + "*** Add File: n\n+x\n*** Add File: n/x\n+x\n",
+    ],
+)
+async def test_a_patch_whose_changes_clash_changes_no_file(main: Session, project: Path, changes: str) -> None:
+    (project / "alias").symlink_to("old.txt")
+    result = await main.call("apply_patch", {"patch": f"*** Begin Patch\n{changes}*** End Patch"})
+    assert result.error is not None and "No file was changed." in result.error.message
+    assert (project / "old.txt").read_text() == "old\n"
+    assert not (project / "b.txt").exists() and not (project / "n").exists()
+
+
+async def test_a_patch_may_put_a_directory_in_the_place_of_a_file_that_it_deletes(main: Session, project: Path) -> None:
+    patch = "*** Begin Patch\n*** Delete File: old.txt\n*** Add File: old.txt/x\n+x\n*** End Patch"
+    await output_of(main, "apply_patch", patch=patch)
+    assert (project / "old.txt/x").read_text() == "x\n"
+
+
+async def test_a_name_that_is_not_unicode_does_not_hide_the_other_files(main: Session, project: Path) -> None:
+    (project / os.fsdecode(b"bad\xff.txt")).write_text("old\n")
+    listed = await output_of(main, "list")
+    assert {"bad\\xff.txt", "old.txt"} <= {entry["path"] for entry in listed["entries"]}
+    assert (await output_of(main, "glob", pattern="*.txt"))["paths"] == ["bad\\xff.txt", "old.txt"]
+    found = await output_of(main, "grep", pattern="^old$")
+    assert [match["path"] for match in found["matches"]] == ["bad\\xff.txt", "old.txt"]
 
 
 async def test_a_worker_cannot_patch(main: Session, project: Path) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,62 @@ async def test_a_token_is_in_no_message_and_in_no_repr(serve: Serve, caplog: pyt
     assert repr(TOKENS) == "<TokenList of 2 principals>"
     ours = [each.getMessage() for each in caplog.records if not each.name.startswith(("httpx", "httpcore"))]
     assert not any(token in line for line in ours for token in (ANN, BOB))
+
+
+async def test_connections_without_a_request_do_not_shut_out_clients(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.mcp.server.http.MAX_OPEN", 6)
+    monkeypatch.setattr("toolcell.mcp.server.http.HEAD_S", 0.5)
+    async with serve(tokens=TOKENS) as url, AsyncExitStack() as stack:
+        port = httpx2.URL(url).port or 0
+        for number in range(6):
+            idle = await anyio.connect_tcp("127.0.0.1", port)
+            await stack.enter_async_context(idle)
+            if number % 2:  # one answer, and then the begin of another request
+                await idle.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nG")
+        await anyio.sleep(2)
+        async with httpx2.AsyncClient() as http:
+            answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, "Authorization": f"Bearer {ANN}"})
+        assert answer.status_code == 200
+
+
+async def test_the_head_of_a_request_is_bounded(serve: Serve) -> None:
+    async with serve(tokens=TOKENS) as url, await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as sending:
+        with anyio.fail_after(10), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+            await sending.send(b"GET /mcp HTTP/1.1\r\n")
+            for _ in range(1_000):
+                await sending.send(b"X-Long: " + b"x" * 10_000 + b"\r\n")
+            raise AssertionError("10 MB of headers were taken")
+
+
+async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> None:
+    async with serve() as url, httpx2.AsyncClient() as http:
+        large = rpc("initialize", **INITIALIZE["params"] | {"capabilities": {"experimental": {"x" * 100_000: {}}}})
+        assert (await http.post(url, json=large, headers=HEADERS)).status_code == 413
+        opened = await http.post(url, json=INITIALIZE, headers=HEADERS)
+        known = {**HEADERS, "Mcp-Session-Id": opened.headers["Mcp-Session-Id"]}
+        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=known)
+        for length, is_taken in ((2_000, True), (1_000_000, False)):
+            told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + "a" * length), headers=known)
+            assert ("URI has at most" not in told.text) is is_taken
+
+
+async def test_a_request_of_many_small_objects_does_not_hold_up_the_loop(serve: Serve) -> None:
+    many = rpc("tools/call", name="whoami", arguments={"x": {str(number): {} for number in range(200_000)}})
+    longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while True:
+            began = time.monotonic()
+            await anyio.sleep(0.01)
+            longest = max(longest, time.monotonic() - began)
+
+    body = json.dumps(many)
+    async with serve() as url, httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        answer = await http.post(url, content=body, headers=HEADERS)
+        assert answer.status_code == 413 and "too many members" in answer.text
+        assert longest < 0.7
+        tasks.cancel_scope.cancel()

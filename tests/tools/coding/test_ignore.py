@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,13 @@ def test_a_glob_is_a_regular_expression_of_whole_paths() -> None:
     assert all(matched.fullmatch(path) for path in ("src/a.py", "src/b/c/.py"))
     assert not any(matched.fullmatch(path) for path in ("a.py", "src", "src/a.pyc", "asrc/a.py"))
     assert NOTHING.below("# only a comment\n", "") is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [("*a" * 30 + "*b", "a" * 250), ("**/a/**/a/**/a/**/a/**/a/**/b", "a/" * 500 + "a"), ("**/**/**/b", "a/" * 500)],
+)
+def test_a_glob_of_many_stars_is_matched_in_little_time(glob: str, path: str) -> None:
+    began = time.process_time()
+    assert not re.compile(pattern_of(glob)).fullmatch(path)
+    assert time.process_time() - began < 1.0

@@ -132,9 +132,9 @@ def test_brackets_in_text_are_no_depth() -> None:
 
 
 def test_many_keys_are_read_in_one_go() -> None:
-    started = time.monotonic()
+    started = time.process_time()  # the machine may be busy
     assert len(chat(json.dumps({str(n): 1 for n in range(200_000)})).arguments) == 200_000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize("payload", [{}, {"id": 3}, {"name": 3, "function": "x"}, {"function": {"name": None}}])

@@ -1,5 +1,6 @@
 """`apply_patch`: change several files at once, by a patch."""
 
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from toolcell_tools.annotations import Annotations
@@ -90,7 +91,38 @@ def apply_patch(
 
 def _plan(ctx: ToolContext, patch: str) -> list[_Planned]:
     """The text of each file after the patch. Raises ToolFailure, before anything is changed."""
-    return [_planned(ctx, change) for change in parsed(patch)]
+    planned = [_planned(ctx, change) for change in parsed(patch)]
+    _refuse_clashes(ctx, planned)
+    return planned
+
+
+def _refuse_clashes(ctx: ToolContext, planned: list[_Planned]) -> None:
+    """Raise ToolFailure if two changes have one file under different names, or a file would need a file as its
+    directory. The second change would undo the first, or fail after it."""
+    written: dict[Path, str] = {}
+    removed: dict[Path, str] = {}
+    for old, _, new, after in planned:
+        if after is not None:
+            place = ctx.workspace.resolve(new)
+            if place in written or place in removed:
+                raise _clash(new, written.get(place) or removed[place])
+            for above in place.parents:
+                if above in written or (above.is_file() and above not in removed):
+                    raise ToolFailure(f"{new!r}: a part of the path is a file, not a directory. No file was changed.")
+            written[place] = new
+        if old and old != new:  # a link is removed itself
+            parent, _, name = old.rpartition("/")
+            place = ctx.workspace.resolve(parent or ".") / name
+            if place in written or place in removed:
+                raise _clash(old, written.get(place) or removed[place])
+            removed[place] = old
+
+
+def _clash(path: str, other: str) -> ToolFailure:
+    return ToolFailure(
+        f"the patch changes one file twice, as {other!r} and as {path!r}; put all its hunks below one header. No file "
+        "was changed."
+    )
 
 
 def _planned(ctx: ToolContext, change: FileChange) -> _Planned:

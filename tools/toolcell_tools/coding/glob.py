@@ -13,7 +13,7 @@ from toolcell_tools.preview import Preview
 
 from .ignore import pattern_of
 from .outputs import FOUND_PATHS
-from .walk import walk
+from .walk import shown, walk
 
 __all__ = ["compiled_glob", "glob"]
 
@@ -57,7 +57,7 @@ def glob(
         below = directory.path[start:]
         found = [name for name in (*directory.files, *directory.links) if matches.fullmatch(f"{below}{name}")]
         total += len(found)
-        paths.extend(f"{directory.path}{name}" for name in found[: MOST - len(paths)])
+        paths.extend(shown(f"{directory.path}{name}") for name in found[: MOST - len(paths)])
     output: dict[str, object] = {"paths": sorted(paths)}
     if total > len(paths):
         output["more"] = f"{total - len(paths):,} more files match; narrow the pattern"

@@ -15,7 +15,7 @@ from toolcell_tools.preview import Preview
 from .glob import compiled_glob
 from .outputs import MATCHES
 from .search import Line, Searcher
-from .walk import WalkedDirectory, walk
+from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["grep"]
 
@@ -138,7 +138,7 @@ def _contents(directory: WalkedDirectory, names: list[str], tally: _Tally) -> It
                 continue
             tally.searched += 1
             if data.find(b"\0", 0, _FIRST_READ) < 0:
-                yield f"{directory.path}{name}", data
+                yield shown(f"{directory.path}{name}"), data
     finally:
         os.close(at)
 

@@ -99,37 +99,39 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
 def pattern_of(glob: str) -> str:
     """A glob as a regular expression for paths: `*` and `?` match within a name, `**` over any number of names. Raises
     re.error for a set of characters that cannot be."""
-    out: list[str] = []
-    for part in re.split(r"(?<![^/])(\*\*)(?![^/])", glob):
-        if part == "**":
-            out.append("**")
-        elif part:
-            out.append(_within(part))
-    text = "".join(out)
-    if text == "**":
+    first, *others = re.split(r"(?<![^/])\*\*(?![^/])", glob)
+    if not others:
+        return _within(glob)
+    if glob == "**":
         return ".*"
-    text = re.sub(r"/\*\*/", "/(?:.*/)?", text)
-    text = re.sub(r"\A\*\*/", "(?:.*/)?", text)
-    return re.sub(r"/\*\*\Z", "/.+", text)
+    # the names between two ** are looked for once: the first place leaves the most to the rest
+    middle = "".join(f"(?>(?:.*?/)??{_within(part[1:-1])}/)" for part in others[:-1] if part != "/")
+    return _within(first) + middle + (f"(?:.*/)?{_within(others[-1][1:])}" if others[-1] else ".+")
 
 
 def _within(glob: str) -> str:
-    out: list[str] = []
+    """A star takes as few characters as possible up to what follows it, and gives none back: matching takes linear time
+    for each star, whatever the pattern. Only the last star takes as many as it can."""
+    pieces = [""]
     for token in _GLOB.findall(glob):
         if token[0] == "*":
-            begins = not out or out[-1].endswith("/")
-            out.append(r"(?!/|\Z)[^/]*" if begins else "[^/]*")  # a name is not empty
+            begins = (not pieces[-1] and len(pieces) == 1) or pieces[-1].endswith("/")
+            pieces[-1] += r"(?!/|\Z)" if begins else ""  # a name is not empty
+            pieces.append("")
         elif token == "?":
-            out.append("[^/]")
+            pieces[-1] += "[^/]"
         elif token[0] == "[" and len(token) > 2:
             inside = token[1:-1]
             sign = "^/" if inside[0] in "!^" else ""
-            out.append(f"[{sign}{_set(inside[1:] if sign else inside)}]")
+            pieces[-1] += f"[{sign}{_set(inside[1:] if sign else inside)}]"
         elif token[0] == "\\" and len(token) == 2:
-            out.append(re.escape(token[1]))
+            pieces[-1] += re.escape(token[1])
         else:
-            out.append(re.escape(token))
-    return "".join(out)
+            pieces[-1] += re.escape(token)
+    first, *others = pieces
+    if not others:
+        return first
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in others[:-1] if piece) + "[^/]*" + others[-1]
 
 
 def _set(characters: str) -> str:

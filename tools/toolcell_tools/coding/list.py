@@ -12,7 +12,7 @@ from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
 
 from .outputs import LISTING
-from .walk import WalkedDirectory, walk
+from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["list_directory"]
 
@@ -57,7 +57,7 @@ def _entries(directory: WalkedDirectory, most: int) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     kinds = (("file", directory.files), ("link", directory.links), ("directory", directory.directories))
     for name, kind in sorted((name, kind) for kind, names in kinds for name in names)[:most]:
-        entry: dict[str, object] = {"path": f"{directory.path}{name}", "kind": kind}
+        entry: dict[str, object] = {"path": shown(f"{directory.path}{name}"), "kind": kind}
         size = _size(f"{directory.place}/{name}") if kind == "file" else None
         found.append(entry if size is None else {**entry, "size": size})
     return found

@@ -11,7 +11,7 @@ from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import MAX_BYTES, NOTHING, Ignored
 
-__all__ = ["WalkedDirectory", "walk"]
+__all__ = ["WalkedDirectory", "shown", "walk"]
 
 _NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -56,6 +56,11 @@ def walk(
         yield found
         if left > 1:
             stack.extend((f"{path}{name}/", f"{place}/{name}", rules, left - 1) for name in reversed(found.directories))
+
+
+def shown(path: str) -> str:
+    """A path as results have it: bytes of a name that are not UTF-8 are written as `\\xff`."""
+    return path if path.isascii() else os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _directory(path: str, place: str, rules: Ignored) -> WalkedDirectory:

@@ -1,5 +1,6 @@
 """MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
 
+import asyncio
 import ipaddress
 import json
 import socket
@@ -7,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import uvicorn
@@ -17,6 +18,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from toolcell.errors import UsageError
 
@@ -30,8 +32,14 @@ __all__ = ["HttpOptions", "McpApp", "serve"]
 PATH: Final = "/mcp"
 RETRY_MS: Final = 1000
 """How long a client waits before it resumes a stream."""
+HEAD_S: Final = 10.0
+"""How long a connection may be open without the head of a request."""
 BODY_S: Final = 30.0
 """How long a client may take to send a request."""
+MOST_MEMBERS: Final = 20_000
+"""The members of all objects in a request. To validate one takes up to 10 µs of the event loop."""
+INITIALIZE_BYTES: Final = 64 * 1024
+"""The longest request that opens an MCP session: what the client says of itself is kept as long as the session."""
 END_S: Final = 3.0
 """How long open requests may take when the server ends."""
 MAX_OPEN: Final = 1000
@@ -142,6 +150,35 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
+class _Connection(H11Protocol):
+    """A connection that is closed if the next request does not come: it needs no token, and takes a place. Unlike
+    uvicorn's other parser, which is preferred where it is installed, h11 bounds the head of a request."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_response_complete(self) -> None:
+        self._await_head()  # uvicorn's own timer ends with the first byte
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        self._head = self.loop.call_later(HEAD_S, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+
 async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
     """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
@@ -154,6 +191,7 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             McpApp(server, tokens, options),
+            http=_Connection,
             log_level="warning",
             access_log=False,  # it would have nothing of use, and one line for each request
             lifespan="off",
@@ -213,11 +251,32 @@ async def _body(receive: Receive, most: int) -> bytes | int:
                 break
         if found:
             try:
-                from_json(bytes(found))
+                told: object = from_json(bytes(found))
             except ValueError:
                 return 400
+            if len(found) > INITIALIZE_BYTES and (_opens_session(told) or _has_too_many(told)):
+                return 413
         return bytes(found)
     return 408
+
+
+def _opens_session(told: object) -> bool:
+    return isinstance(told, dict) and cast("dict[str, object]", told).get("method") == "initialize"
+
+
+def _has_too_many(told: object) -> bool:
+    """Whether the objects of a message have too many members. Lists count only for the objects and lists in them."""
+    left, waiting = MOST_MEMBERS, [told]
+    while waiting and left >= 0:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            members = cast("dict[str, object]", value)
+            left -= len(members) + 1
+            waiting.extend(members.values())
+        elif isinstance(value, list):
+            left -= 1
+            waiting.extend(each for each in cast("list[object]", value) if isinstance(each, (dict, list)))
+    return left < 0
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -248,7 +307,7 @@ async def _answer(
 _REFUSALS: Final = {
     400: (PARSE_ERROR, "The body is no JSON, or its values are nested too deeply."),
     408: (INVALID_REQUEST, f"The body did not arrive within {BODY_S:.0f} s."),
-    413: (INVALID_REQUEST, "The body is too long."),
+    413: (INVALID_REQUEST, "The body is too long, or its objects have too many members."),
 }
 
 

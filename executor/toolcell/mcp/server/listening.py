@@ -29,6 +29,8 @@ __all__ = ["Listeners", "connection_of"]
 Context = ServerRequestContext[Any, Any]
 SEND_S: Final = 2.0
 """How long a client may take to read a notification of a change."""
+URI_CHARS: Final = 2048
+"""The longest URI that a client can subscribe to, because it is kept."""
 DEFAULT_LEVEL: Final = "info"
 
 
@@ -80,7 +82,9 @@ class Listeners:
         return types.EmptyResult()
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """resources/subscribe. Raises MCPError for more resources than a client may subscribe to."""
+        """resources/subscribe. Raises MCPError for a long URI, and for more resources than can be subscribed to."""
+        if len(params.uri) > URI_CHARS:
+            raise MCPError(types.INVALID_PARAMS, f"A URI has at most {URI_CHARS:,} characters.")
         uris = self._connection(ctx).uris
         if len(uris) >= self._bounds.page and params.uri not in uris:
             raise MCPError(

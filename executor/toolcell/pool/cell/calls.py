@@ -43,7 +43,8 @@ class CallsOwner(Protocol):
 
 
 class Calls:
-    """`run` is the running call, `verdict` its outcome once that is decided, and `last` the call before it."""
+    """The calls of one cell, one after the other. `run` is the running call, `verdict` is its outcome once that is
+    decided, and `last` is the call that ended last."""
 
     def __init__(
         self,

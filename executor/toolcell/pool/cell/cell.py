@@ -282,8 +282,8 @@ class Cell(Stateful):
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
         self._channels.to_call.clear()
-        # A task waits for the end of the call's processes: the account reports it earlier than `Ready`, which waits for
-        # the next fork.
+        # A task waits until no process of the call is left. The account (`Exited`) says so before the next fork,
+        # `Ready` only after it.
         waited_for = run is not None and run.gone is not None
         self._control.sweep(account=count or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S

@@ -81,7 +81,7 @@ class Evidence:
         self._ahead = 1
 
     def new_process(self) -> None:
-        """Note the state before a new call process: it is the only one, or will be forked for its call."""
+        """Take base values for the next call process, which waits as the cell's only one or is forked for its call."""
         self._ahead = 0
         if self._cgroup is None and self._kept:
             self._shared_before = shared_memory_of_the_machine()

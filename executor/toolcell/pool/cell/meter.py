@@ -86,7 +86,8 @@ class Meter:
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the
-        rest. It kills all of them if the process leads no group yet, or before Linux 6.9 (pidfd_send_signal(2))."""
+        call's other processes. Before Linux 6.9 (pidfd_send_signal(2)), or if the process leads no group yet, the init
+        kills all of the call's processes."""
         if self._status_fd < 0:
             return
         try:
