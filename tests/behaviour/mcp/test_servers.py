@@ -112,9 +112,11 @@ async def test_a_server_sees_its_profile_and_no_variable_network_or_session_valu
     opened: Opened, toolset: Make, workspace: Path
 ) -> None:
     profile = Profile(grants=frozenset({"read", "exec"}), env={"REGION": "eu"})
-    session = await opened(toolset("honest", profile=profile, env={"API_TOKEN": "secret-of-the-server"}))
+    session = await opened(
+        toolset("honest", profile=profile, env={"PLACE": "of-the-server", "API_TOKEN": "secret-of-the-server"})
+    )
     found = (await session.call("environment", {})).output
-    assert (found["REGION"], found["API_TOKEN"]) == ("eu", "secret-of-the-server")
+    assert (found["REGION"], found["PLACE"]) == ("eu", "of-the-server")
     assert found["cwd"] == str(workspace) and "XDG_RUNTIME_DIR" not in found
     assert isinstance((await session.call("note", {})).error, Crashed)
     assert not (workspace / "written.txt").exists()
