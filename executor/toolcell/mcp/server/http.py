@@ -275,7 +275,8 @@ def _has_too_many(told: object) -> bool:
             waiting.extend(members.values())
         elif isinstance(value, list):
             left -= 1
-            waiting.extend(each for each in cast("list[object]", value) if isinstance(each, (dict, list)))
+            values = cast("list[object]", value)
+            waiting.extend(cast("object", each) for each in values if isinstance(each, (dict, list)))
     return left < 0
 
 
