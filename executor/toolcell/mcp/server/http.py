@@ -18,7 +18,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from toolcell.errors import UsageError
 
@@ -175,7 +175,8 @@ class _BoundedConnection(H11Protocol):
         self._head = self.loop.call_later(HEAD_S, self._close_without_request)
 
     def _close_without_request(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
+        if cycle is None or cycle.response_complete:
             self.transport.abort()
 
 
