@@ -272,6 +272,11 @@ class Cell(Stateful):
         self._meter.evidence.forked_ahead()
         self._control.fork_ahead()
 
+    def lower(self, nice: int) -> None:
+        """Nice the process of the running call, or of the call that is about to be sent, unless it is kept."""
+        if not self._kept:
+            self._meter.lower(nice)
+
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
         if now > self._swept_by:
@@ -334,7 +339,7 @@ class Cell(Stateful):
             self.on(Event.LACKING)
         else:
             self.on(Event.PREWARMED if self.spec.unbound else Event.READY)
-        if ready.waiting and self._machine.state is not State.DEAD:  # a queued call may already run
+        if ready.waiting and not meter.process and self._machine.state is not State.DEAD:  # a queued call may run
             meter.find_process()
 
     def _on_exited(self, exited: Exited) -> None:
