@@ -281,8 +281,9 @@ class Pool:
         session_id = run.spec.key.session_id
         self._working[cell.id] = session_id
         running = self._running[session_id] = self._running.get(session_id, 0) + 1
-        if running > 1 and self._rivals.has(session_id, now):
-            cell.lower(nice_of(running))  # before the call is sent: the process would wake up and take this core
+        nice = nice_of(running) if running > 1 and self._rivals.has(session_id, now) else 0
+        if nice or cell.lowered:
+            cell.lower(nice)  # before the call is sent: the process would wake up and take this core
         try:
             cell.assign(run, now)
         except Unpackable as error:

@@ -45,16 +45,26 @@ def lower(pid: int, nice: int) -> bool:
     """Nice a call process, and its scheduling group: with autogroups (sched(7)), the value of the process counts only
     within its group. Returns False if that must be tried again, because the process is not in a group of its own yet.
 
-    An ordinary user may not nice another user's process, and may change a group only ten times a second. Then the
-    process keeps its weight.
+    An ordinary user may not nice another user's process. Then the process keeps its weight.
     """
     try:
         if os.getsid(pid) != pid:
             return False
         if os.getpriority(os.PRIO_PROCESS, pid) < nice:
             os.setpriority(os.PRIO_PROCESS, pid, nice)
+    except OSError:  # also if the process has ended
+        return True
+    share_of_group(pid, nice)
+    return True
+
+
+def share_of_group(pid: int, nice: int) -> None:
+    """Set the nice value of the scheduling group that a process leads, if the kernel has autogroups and lets this user:
+    an ordinary user may change a group only ten times a second."""
+    try:
+        if os.getsid(pid) != pid:
+            return
         with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as group:
             group.write(b"%d" % nice)
-    except OSError:  # also if the process has ended, or the kernel has no autogroups
+    except OSError:
         pass
-    return True
