@@ -82,6 +82,7 @@ class Approvals:
 
         directory = StateDirectory(state)
         directory.require_private()
+        directory.require_files()
         directory.require_version()
         return cls(directory.approvals, directory.key())
 

@@ -23,7 +23,7 @@ def run(state: str | None, *, as_json: bool) -> int:
         status = _read(directory.status)
         is_running = directory.is_written()
     except (UsageError, OSError, ValueError) as error:
-        click.echo(str(error), err=True)
+        click.echo(printable(str(error)), err=True)
         return 2
     age_s = time.time() - status["at"]
     problems: list[str] = list(status["problems"]) if is_running else []
@@ -47,8 +47,11 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no status in {str(path.parent)!r}: no supervisor has run there.") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged ({error}). A running supervisor writes it again each second.") from None
+        _lines(found, [], is_running=True)  # raises for what is no status
+        float(found["at"]), list(found["problems"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{path} is damaged ({what}). A running supervisor writes it again each second.") from None
     return found
 
 
