@@ -45,10 +45,10 @@ def run(state: str | None, *, as_json: bool) -> int:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        _lines(found, list(found["problems"]), is_running=True)  # raises for what is no status
+        float(found["at"])
     except FileNotFoundError:
         raise UsageError(f"There is no status in {str(path.parent)!r}: no supervisor has run there.") from None
-        _lines(found, [], is_running=True)  # raises for what is no status
-        float(found["at"]), list(found["problems"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
         raise UsageError(f"{path} is damaged ({what}). A running supervisor writes it again each second.") from None
