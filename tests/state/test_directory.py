@@ -81,6 +81,9 @@ def test_a_later_version_is_refused_and_a_wrong_one_is_told(state: StateDirector
     (state.path / "version").write_text("one\n")
     with pytest.raises(UsageError, match="has no version number"):
         state.open_to_write()
+    os.truncate(state.path / "version", 50 * 2**30)
+    with pytest.raises(UsageError, match="has no version number"):
+        state.open_to_write()
     (state.path / "version").unlink()
     state.open_to_write()  # the lock was released
     state.close()

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -51,12 +51,15 @@ class ApprovalTable:
         self._database = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=BUSY_S
         )
-        if path is not None:
-            os.chmod(path, 0o600)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
-        self._database.executescript(_SCHEMA)
-        self._seen = self._latest(), time.monotonic()
+        with ExitStack() as undo:
+            undo.callback(self._database.close)
+            if path is not None:
+                os.chmod(path, 0o600)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
+            self._database.executescript(_SCHEMA)
+            self._seen = self._latest(), time.monotonic()
+            undo.pop_all()
 
     def close(self) -> None:
         self._database.close()

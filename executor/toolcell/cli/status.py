@@ -12,6 +12,7 @@ from toolcell_tools.preview import printable
 
 from .audit import directory_of
 
+MOST_BYTES = 64 * 1024 * 1024
 STALE_S = 5.0
 """A status that is older than this is not of a supervisor whose event loop runs."""
 
@@ -44,7 +45,8 @@ def run(state: str | None, *, as_json: bool) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        with open(path, "rb") as file:
+            found: dict[str, Any] = json.loads(file.read(MOST_BYTES))
         _lines(found, list(found["problems"]), is_running=True)  # raises for what is no status
         float(found["at"])
     except FileNotFoundError:

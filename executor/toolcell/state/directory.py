@@ -29,6 +29,7 @@ _FILES: Final = (
     *(LOG, STATUS, VERSION_FILE, LOCK, KEY),
     *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY) for end in ("", "-wal", "-shm")),
 )
+_NUMBER_CHARS: Final = 20
 _KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}
 
 
@@ -158,8 +159,8 @@ class StateDirectory:
     def version(self) -> int:
         """The version of the files here, 0 if there are none. Raises UsageError if the version cannot be read."""
         try:
-            text = (self.path / VERSION_FILE).read_text("ascii").strip()
-            return int(text)
+            with open(self.path / VERSION_FILE, encoding="ascii") as file:
+                return int(file.read(_NUMBER_CHARS))
         except FileNotFoundError:
             return 0
         except ValueError as error:
@@ -229,7 +230,8 @@ class StateDirectory:
 
     def _owner(self) -> str:
         try:
-            return (self.path / LOCK).read_text("ascii", "replace")[:20].strip() or "unknown"
+            with open(self.path / LOCK, encoding="ascii", errors="replace") as file:
+                return file.read(_NUMBER_CHARS).strip() or "unknown"
         except OSError:
             return "unknown"
 
