@@ -45,7 +45,8 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
         elif record.kind == "approval" and record.data.get("event") == "asked":
             run = open_[-1] if open_ else None
         else:
-            run = (open_ or own or [None])[-1]
+            last = open_ or own
+            run = last[-1] if last else None
         if run is None:
             run = _CallRecords()
             runs.append(run)
