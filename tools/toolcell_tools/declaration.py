@@ -33,8 +33,8 @@ class ToolDeclaration(BaseModel):
     `requires_approval` is "depends" if it is a function of the arguments. `failure_schema` describes the data of
     failures. `instructions` is a text for the system prompt, `signals` are the signals that the tool may give, and a
     tool that `confirms` may ask for a confirmation while it runs. `exceptions` says what a model reads of an exception
-    that the tool raised: "text" is its type and its text, "type" its type only. A declaration of kind "provider" carries
-    the provider's own definition unchanged; its parameters schema has no meaning.
+    that the tool raised: "text" is its type and its text, "type" its type only. A declaration of kind "provider"
+    carries the provider's own definition unchanged; its parameters schema has no meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

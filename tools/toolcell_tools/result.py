@@ -22,7 +22,7 @@ from .signals import Signal
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
 
 SCHEMA_VERSION: Literal[1] = 1
-NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut"]
+NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut", "changed_files"]
 FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents allow for one tool result
 
 
@@ -271,6 +271,15 @@ class ToolResult(_Frozen, Generic[R_co]):
     def told_notices(self) -> list[str]:
         """The notices as lines for the model."""
         return [f"[notice: {' '.join(notice.message.split())}]" for notice in self.notices]
+
+    def told_changes(self, most: int = 20) -> str:
+        """The files that the call created, changed and deleted as a text for a model, a line each; "" without any."""
+        changed = [one for one in self.artifacts if one.kind in ("created", "modified", "deleted")]
+        lines = [
+            f"{one.kind} {printable(shortened(one.path))}" + ("" if one.size is None else f" ({one.size:,} bytes)")
+            for one in changed[:most]
+        ]
+        return "\n".join([*lines, *([f"and {len(changed) - most:,} more"] if len(changed) > most else [])])
 
     def encoded(self) -> bytes:
         """The text of `for_model` before the notices, uncut, as UTF-8."""

@@ -12,6 +12,7 @@ from toolcell_tools.result import ToolResult, Usage
 from . import hooks
 from .admit import judge
 from .catalog import Checks
+from .changed_files import with_changes
 from .context import CallContext
 from .execute import Ran
 from .present import NOTHING, fitting, left_by_hooks
@@ -60,6 +61,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
             result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
         elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
             result = result.model_copy(update={"notices": (*result.notices, busy)})
+    if run is not None and (changes := run.changes) is not None and (changes.found or changes.unknown):
+        result = await with_changes(result, changes)
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
