@@ -49,7 +49,7 @@ class Facts(NamedTuple):
     changed_ns: int
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """One path of a tree, relative to its root, that is not as it was at the last look.
 
     `digest` is "sha256:<hex>" of a regular file, "" if it was not read. `before` and `after` are its texts (b"" where
@@ -69,7 +69,7 @@ class Change(NamedTuple):
 class Changes:
     """The changes since the last look. `unknown` gives the reason if there may be more, else ""."""
 
-    found: list[Change] = field(default_factory=list[Change])
+    found: list[FileChange] = field(default_factory=list[FileChange])
     unknown: str = ""
 
 
@@ -138,25 +138,25 @@ class WatchedTree:
         self.root = root
         self.is_lost = True
         self.directories = self.files = 0
-        self._keep_texts = texts
-        self._apart = apart
-        self._texts = _Texts()
-        self._events: Inotify | None = None
-        self._top = _Folder("", None)
-        self._by_watch: dict[int, _Folder] = {}
-        self._looked_ns = 0
+        self.keeps_texts = texts
+        self.apart = apart
+        self.texts = _Texts()
+        self.events: Inotify | None = None
+        self.top = _Folder("", None)
+        self.by_watch: dict[int, _Folder] = {}
+        self.looked_ns = 0
 
     @property
     def has_news(self) -> bool:
         """Whether a look may find anything. Costs one system call."""
-        return self._events is None or self._events.has_events
+        return self.events is None or self.events.has_events
 
     def begin(self, seconds: float = LOOK_S) -> str:
         """Look for the first time. Returns the reason if the tree cannot be looked at in full, else ""."""
         self.close()
-        look = _Look(self, seconds)
+        look = _TreeLook(self, seconds)
         try:
-            self._events = Inotify()
+            self.events = Inotify()
             with Root(self.root) as root:
                 look.all_of(root)
         except (Cut, OSError) as error:
@@ -167,13 +167,13 @@ class WatchedTree:
 
     def look(self, most: int, seconds: float = LOOK_S) -> Changes:
         """Look again. Contents are read of the first `most` changes."""
-        if self._events is None:
+        if self.events is None:
             return Changes(unknown="it could not be looked at before")
-        look = _Look(self, seconds)
-        events = self._events.events()
+        look = _TreeLook(self, seconds)
+        events = self.events.events()
         try:
             with Root(self.root) as root:
-                if os.fstat(root.fd).st_ino != self._top.inode:
+                if os.fstat(root.fd).st_ino != self.top.inode:
                     raise Cut("the directory was moved or replaced while the call ran")
                 if events.lost:
                     look.all_of(root)
@@ -187,22 +187,22 @@ class WatchedTree:
 
     def close(self) -> None:
         """Forget the tree."""
-        if self._events is not None:
-            self._events.close()
-        self._events, self._top, self.is_lost = None, _Folder("", None), True
-        self._by_watch.clear()
-        self._texts = _Texts()
+        if self.events is not None:
+            self.events.close()
+        self.events, self.top, self.is_lost = None, _Folder("", None), True
+        self.by_watch.clear()
+        self.texts = _Texts()
         self.directories = self.files = 0
 
 
-class _Look:
+class _TreeLook:
     """One look at a watched tree."""
 
     def __init__(self, tree: WatchedTree, seconds: float) -> None:
         self._tree = tree
         self._is_first = tree.is_lost
         self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=seconds)
-        self._fresh_ns, tree._looked_ns = tree._looked_ns, time.time_ns()
+        self._fresh_ns, tree.looked_ns = tree.looked_ns, time.time_ns()
         self._doubtful: set[str] = set()  # they may have changed without a new change time
         self._was: dict[str, Facts | None] = {}
         self._now: dict[str, Facts | None] = {}
@@ -213,14 +213,14 @@ class _Look:
 
     def all_of(self, root: Root) -> None:
         """List all directories."""
-        self._tree._top.inode = os.fstat(root.fd).st_ino
-        self._descend(root, [self._tree._top])
+        self._tree.top.inode = os.fstat(root.fd).st_ino
+        self._descend(root, [self._tree.top])
 
     def named(self, root: Root, names: dict[int, dict[str, int]]) -> None:
         """Look at the entries with events."""
         new: list[_Folder] = []
         for number, some in names.items():
-            folder = self._tree._by_watch.get(number)
+            folder = self._tree.by_watch.get(number)
             if folder is not None and folder.is_there:
                 new += self._entries(root, folder, some)
         self._descend(root, [each for each in new if each.is_there])
@@ -301,20 +301,20 @@ class _Look:
 
     def _watch(self, folder: _Folder, fd: int) -> None:
         tree = self._tree
-        assert tree._events is not None
-        number = tree._events.watch(fd)
+        assert tree.events is not None
+        number = tree.events.watch(fd)
         if number != folder.watch:
-            if tree._by_watch.get(folder.watch) is folder:
-                del tree._by_watch[folder.watch]
-                tree._events.forget(folder.watch)
+            if tree.by_watch.get(folder.watch) is folder:
+                del tree.by_watch[folder.watch]
+                tree.events.forget(folder.watch)
             folder.watch = number
-        tree._by_watch[number] = folder
+        tree.by_watch[number] = folder
         folder.inode = os.fstat(fd).st_ino
 
     def _entry(self, folder: _Folder, name: str, info: os.stat_result) -> list[_Folder]:
         """Compare one entry. Returns the directory, if it is another one than before."""
         tree = self._tree
-        if name == tree._apart and folder is tree._top:
+        if name == tree.apart and folder is tree.top:
             return []
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
@@ -357,10 +357,10 @@ class _Look:
             tree.files -= len(each.files)
             for file, facts in each.files.items():
                 self._note(each, file, facts, None)
-            if tree._by_watch.get(each.watch) is each:
-                del tree._by_watch[each.watch]
-                assert tree._events is not None
-                tree._events.forget(each.watch)
+            if tree.by_watch.get(each.watch) is each:
+                del tree.by_watch[each.watch]
+                assert tree.events is not None
+                tree.events.forget(each.watch)
         del folder.folders[name]
 
     def _note(
@@ -383,8 +383,8 @@ class _Look:
         self.unknown = self.unknown or why
 
     def _first_text(self, name: str, parent: int, info: os.stat_result) -> None:
-        texts = self._tree._texts
-        if not (self._tree._keep_texts and stat.S_ISREG(info.st_mode) and info.st_size <= TEXT_BYTES):
+        texts = self._tree.texts
+        if not (self._tree.keeps_texts and stat.S_ISREG(info.st_mode) and info.st_size <= TEXT_BYTES):
             return
         if len(texts) < FIRST_TEXTS and texts.bytes + info.st_size < FIRST_TEXTS_BYTES:
             try:
@@ -398,7 +398,7 @@ class _Look:
 
     # -- what is in it -----------------------------------------------------------------------------------------------
 
-    def unread(self) -> list[Change]:
+    def unread(self) -> list[FileChange]:
         """The changes that were found, without contents."""
         return [
             _change(path, was, self._now[path])
@@ -406,15 +406,15 @@ class _Look:
             if was != self._now[path] or path in self._doubtful
         ]
 
-    def read(self, root: Root, most: int) -> list[Change]:
+    def read(self, root: Root, most: int) -> list[FileChange]:
         """The changes, with digests and texts of the first `most`. A file that only seemed to change is left out."""
-        left, found = READ_ALL_BYTES, list[Change]()
+        left, found = READ_ALL_BYTES, list[FileChange]()
         for change in self.unread():
             was, now = self._was[change.path], self._now[change.path]
             if len(found) >= most or not change.is_file:
                 found.append(change)
                 continue
-            before: bytes | None = b"" if was is None else self._tree._texts.of(was)
+            before: bytes | None = b"" if was is None else self._tree.texts.of(was)
             if now is None:
                 found.append(self._with_texts(change, before, b""))
                 continue
@@ -429,8 +429,8 @@ class _Look:
             found.append(self._with_texts(change, before, raw if now.size <= TEXT_BYTES else None))
         return found
 
-    def _with_texts(self, change: Change, before: bytes | None, after: bytes | None) -> Change:
-        return change._replace(before=before, after=after) if self._tree._keep_texts else change
+    def _with_texts(self, change: FileChange, before: bytes | None, after: bytes | None) -> FileChange:
+        return change._replace(before=before, after=after) if self._tree.keeps_texts else change
 
     def _content(self, root: Root, path: str, facts: Facts) -> bytes | None:
         try:
@@ -455,8 +455,8 @@ class _Look:
                 return None
         except OSError:
             return None
-        if self._tree._keep_texts:
-            self._tree._texts.keep(facts, raw)
+        if self._tree.keeps_texts:
+            self._tree.texts.keep(facts, raw)
         return raw
 
 
@@ -475,12 +475,12 @@ def _facts(info: os.stat_result) -> Facts:
     return Facts(info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _change(path: str, was: Facts | None, now: Facts | None) -> Change:
+def _change(path: str, was: Facts | None, now: Facts | None) -> FileChange:
     facts = now or was
     assert facts is not None
     kind: ChangeKind = "deleted" if now is None else "created" if was is None else "modified"
     is_file = stat.S_ISREG(facts.mode)
-    return Change(path, kind, is_file, None if now is None or not is_file else now.size)
+    return FileChange(path, kind, is_file, None if now is None or not is_file else now.size)
 
 
 def _digest(raw: bytes) -> str:

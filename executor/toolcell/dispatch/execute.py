@@ -73,29 +73,29 @@ async def in_cell(
     while True:
         if route.is_misplaced:
             return _MISPLACED
-        changes: CallChanges | None = None
+        changed: CallChanges | None = None
         if route.tracked is not None:
-            changes = await route.tracked.enter(context.caller.profile.changed_files)
+            changed = await route.tracked.enter(context.caller.profile.changed_files)
         if route.guarded is not None:
             try:
                 keeps = bool(route.spec.key.kept_tool)
                 kept = keeps or _has_kept_writers(services, route)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
             except BaseException as error:
-                if route.tracked is not None and changes is not None:
-                    route.tracked.forget(changes)
+                if route.tracked is not None and changed is not None:
+                    route.tracked.forget(changed)
                 if isinstance(error, (SandboxError, OSError)):
                     return _unseen(error)
                 if isinstance(error, NoThread):
                     return no_thread(error)
                 raise
-        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changes, has_result=True)
+        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True)
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         if confirm is not None:
             run.confirm = confirm
         late: Outcome | None = None
-        if (watch is not None or changes is not None) and (
+        if (watch is not None or changed is not None) and (
             life.closed or context.routes.has_moved(route)
         ):  # while `enter` was awaited
             late = Outcome("cancelled" if life.closed else "moved")
