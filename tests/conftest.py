@@ -21,7 +21,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
-from . import rewritten
+from . import rewritten, zygotes
 from .programs import served
 from .selection import is_smoke, rank
 
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
             unshare({"mount_namespace"})
             make_private()
     if getattr(config.option, "numprocesses", None):
-        config.pluginmanager.register(rewritten.Cache())
+        config.pluginmanager.register(rewritten.RewrittenModules())
 
 
 def pytest_report_header() -> list[str]:
@@ -144,9 +144,22 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
+def zygotes_are_forked(request: pytest.FixtureRequest, runtime_directory: None) -> Iterator[None]:
+    """In folders where a zygote's start plays no part; zygotes.py says which."""
+    with pytest.MonkeyPatch.context() as monkeypatch, zygotes.started_for(request.path, monkeypatch):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def zygotes_end() -> Iterator[None]:
+    yield
+    zygotes.SERVER.stop()
+
+
+@pytest.fixture(scope="session")
 def warm(runtime_directory: None) -> Iterator[None]:
-    """For modules that use `programs.run`. Other modules kill whatever children this process has."""
+    """For modules that use `programs.run`."""
     with served():
         yield
 

@@ -1,4 +1,4 @@
-"""Share between the workers of a run the code of test modules with rewritten assertions, and the work of rewriting them.
+"""Share the code of test modules with rewritten assertions between the workers of a run, and the work of rewriting.
 
 Every worker imports every test module. To rewrite the assertions takes most of that time. pytest caches the result,
 unless PYTHONDONTWRITEBYTECODE is set, but workers that start together all miss the cache. Here, each worker imports its
@@ -21,7 +21,7 @@ ENOUGH = 20
 """For fewer modules, a share is not worth its order."""
 
 
-class Cache:
+class RewrittenModules:
     """The plugin of the process that starts the workers: one cache for all of them."""
 
     def __init__(self) -> None:
