@@ -2,8 +2,8 @@
 
 To exec a zygote takes 0.1 s of processor time, five times as much as a session with a call, and nearly all of it goes
 into imports. What a test of a call asks does not depend on it. Zygotes are exec'd, as they are for users, in all other
-folders (those about pools, processes, hosts and lifetimes), in programs, and wherever this process differs from the one
-that the zygote would be forked from in what exec hands on.
+folders (attacks, hosts, lifetimes, the state between calls, the commands, the documents), in every program that a test
+runs, and wherever this process hands on something else than the one that the zygote would be forked from.
 """
 
 import os
@@ -33,21 +33,28 @@ FOLDERS = (
     "behaviour/http",
     "behaviour/mcp",
     "behaviour/memory",
-    "behaviour/network/test_proxy.py",
-    "behaviour/outcomes/test_outcomes.py",
-    "behaviour/outcomes/test_usage.py",
-    "behaviour/pool/test_admission.py",
-    "behaviour/pool/test_fairness.py",
+    "behaviour/network",
+    "behaviour/outcomes",
+    "behaviour/pool",
     "behaviour/protected",
     "behaviour/sessions",
     "behaviour/settings",
     "behaviour/tools",
     "behaviour/web",
     "dispatch",
+    "pool",
     "telemetry",
     "testing",
 )
+KILLERS = (
+    "behaviour/pool/test_chaos.py",
+    "behaviour/pool/test_death.py",
+    "behaviour/pool/test_failures.py",
+    "pool/test_recovery.py",
+)
+"""Modules in those folders whose tests kill all children of this process, or count them."""
 _ROOTS = [HERE / name for name in FOLDERS]
+_KILLERS = [HERE / name for name in KILLERS]
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
@@ -108,7 +115,7 @@ class ZygoteServer:
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """As subprocess.Popen, for `ZygoteProcess`."""
-        if self._socket is None or handed_on() != self._like:
+        if self._socket is None or options["env"] != zygote.ENVIRONMENT or handed_on() != self._like:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
             return process
         [link] = options["pass_fds"]
@@ -125,7 +132,7 @@ SERVER = ZygoteServer()
 @contextmanager
 def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the zygotes of this test module, if it is below one of the folders. Tests elsewhere see no such process."""
-    if OFF or not any(path.is_relative_to(root) for root in _ROOTS):
+    if OFF or path in _KILLERS or not any(path.is_relative_to(root) for root in _ROOTS):
         SERVER.stop()
         yield
         return
