@@ -32,7 +32,11 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
-    if outcome.reason == "exception" and outcome.ending == "error" and caller.profile.exceptions == "type":
+    if (
+        outcome.reason == "exception"
+        and outcome.ending == "error"
+        and "type" in (caller.profile.exceptions, route.declaration.exceptions)
+    ):
         outcome = type_only(outcome)
     result, lie = result_of(route, call, outcome, used)
     if run is not None:
