@@ -8,15 +8,14 @@ from typing import Any, Final, Unpack
 import anyio
 
 from toolcell.errors import UsageError
-from toolcell.retrying import ATTEMPTS, FIRST_S, LONGEST_S, waits
 from toolcell.session import CallOptions, Session
 from toolcell_tools.declaration import Declared
 from toolcell_tools.encode import encode_counted, encode_json
-from toolcell_tools.errors import Overloaded, PermissionDenied, SandboxUnavailable, ToolError
+from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
 
-from .infrastructure import is_infrastructure
+from .infrastructure import is_infrastructure, steady_call
 from .tasks import RolloutTask
 from .trajectory import CallStep, NoteStep, RolloutOutcome
 
@@ -76,13 +75,7 @@ class Attempt:
         try of the attempt ends, and so does the attempt if the budget is reached: the agent is cancelled.
         """
         began = time.monotonic()
-        call_id, number = options.get("call_id"), 1
-        while _may_be_repeated((result := await self.session.call(name, args, **options)).error, number):
-            assert result.error is not None
-            await anyio.sleep(_pause(number, result.error))
-            number += 1
-            if call_id is not None:
-                options["call_id"] = f"{call_id}~{number}"
+        result = await steady_call(self.session, name, args, **options)
         await self.check(result)
         self._add(
             CallStep(
@@ -138,23 +131,6 @@ class Attempt:
     async def _checkpoint(self) -> None:
         if self.verdict is not None:
             await anyio.lowlevel.checkpoint()
-
-
-def _may_be_repeated(error: ToolError | None, number: int) -> bool:
-    """Whether call number `number` ended by an infrastructure error that passes, and nothing has been done."""
-    return (
-        error is not None
-        and number < ATTEMPTS
-        and is_infrastructure(error)
-        and error.retryable
-        and error.outcome == "not started"
-    )
-
-
-def _pause(number: int, error: ToolError) -> float:
-    """The seconds before the call is made again."""
-    least = error.retry_after_s if isinstance(error, Overloaded | SandboxUnavailable) else None
-    return (least or 0.0) + next(waits(min(FIRST_S * 2 ** (number - 1), LONGEST_S), LONGEST_S))
 
 
 def _plain(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
