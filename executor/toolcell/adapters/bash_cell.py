@@ -166,7 +166,7 @@ class _Bash:
 
     def _read(self, expect: list[str], end: float) -> ShellEvent:
         fd = cast("IO[bytes]", self._process.stdout).fileno()
-        marker, output = f"{self._marker}:".encode(), _Output()
+        marker, output = f"{self._marker}:".encode(), _Printed()
         while True:
             before, found, rest = output.tail.partition(marker)
             code, colon, _ = rest.partition(b":")
@@ -187,7 +187,7 @@ class _Bash:
             output.add(data)
 
 
-class _Output:
+class _Printed:
     """What a command has printed: the first and the last half of the most that is kept."""
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ class VerlTool(BaseTool):
         self._tool = declaration.name
         self._tasks: dict[str, Any] = {}
         self._own: dict[str, asyncio.Task[Session]] = {}
-        super().__init__(config, tool_schema or schema_of(declaration))
+        super().__init__(config, tool_schema or schema_of(declaration))  # pyright: ignore[reportUnknownMemberType]
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
         """Begin an instance, without a session yet."""

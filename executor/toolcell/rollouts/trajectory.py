@@ -28,11 +28,11 @@ class RolloutOutcome(StrEnum):
     """The program died during the attempt, and it was not to be tried again."""
 
 
-class _Frozen(BaseModel):
+class _TrajectoryPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class CallStep(_Frozen):
+class CallStep(_TrajectoryPart):
     """A call of a tool. `observation` is the text for the model. `arguments` are those that the call ran with, or those
     that were asked for if it never ran. `at_s` is the time from the start of the try to the call's, in seconds."""
 
@@ -46,7 +46,7 @@ class CallStep(_Frozen):
     wall_s: float
 
 
-class NoteStep(_Frozen):
+class NoteStep(_TrajectoryPart):
     """What the agent has noted, such as the model's answer with its tokens. `data` is JSON data."""
 
     kind: Literal["note"] = "note"
@@ -57,7 +57,7 @@ class NoteStep(_Frozen):
 TrajectoryStep = Annotated[CallStep | NoteStep, Field(discriminator="kind")]
 
 
-class Trajectory(_Frozen):
+class Trajectory(_TrajectoryPart):
     """One attempt of a task, from 1 to `attempts` by `number`.
 
     `output` is what the agent returned, as JSON data, and `reward` its reward, None without one. `message` says why
