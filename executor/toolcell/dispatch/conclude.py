@@ -15,7 +15,7 @@ from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
 from .execute import Ran
-from .present import NOTHING, fitting, left_by_hooks
+from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
 from .redacted import redacted, redacted_error, type_only
@@ -90,6 +90,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
+    result = for_people(result)
     # record
     tally = caller.tally  # added to here, because a call of a method would take time in each call
     tally.calls += 1
@@ -140,6 +141,7 @@ async def put_in_place(
     if result.error is None and not services.overflow.fits(0):
         own = caller.workspace if caller.grants >= READ_ON else None
         result = await services.overflow.spilled(result, own)
+    result = for_people(result)
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)
     record(services, caller.id, call, tool.version, result.error, display=result.display, by=by)
