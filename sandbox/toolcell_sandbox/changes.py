@@ -85,21 +85,20 @@ class _Folder:
 
     @property
     def path(self) -> str:
-        parts: list[str] = []
-        folder: _Folder | None = self
-        while folder is not None and folder.above is not None:
+        parts, folder = list[str](), self
+        while (above := folder.above) is not None:
             parts.append(folder.name)
-            folder = folder.above
+            folder = above
         return "/".join(reversed(parts))
 
     @property
     def is_there(self) -> bool:
         """Whether it is still a part of the tree."""
         folder = self
-        while folder.above is not None:
-            if folder.above.folders.get(folder.name) is not folder:
+        while (above := folder.above) is not None:
+            if above.folders.get(folder.name) is not folder:
                 return False
-            folder = folder.above
+            folder = above
         return True
 
 
@@ -275,7 +274,8 @@ class _TreeLook:
         except OSError as error:
             if not path:
                 raise
-            self._miss(said(error, path))
+            if not (self._is_first and isinstance(error, PermissionError)):  # cells of ours cannot write there either
+                self._miss(said(error, path))
             return []
         try:
             self._watch(folder, fd)
@@ -295,6 +295,7 @@ class _TreeLook:
                         self._first_text(each.name, fd, info)
         finally:
             os.close(fd)
+        folder.is_listed = True
         for name in [*(folder.files.keys() - names), *(folder.folders.keys() - names)]:
             self._gone(folder, name)
         return below
@@ -319,7 +320,7 @@ class _TreeLook:
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
             if old is not None and old.inode == info.st_ino:
-                return []
+                return [] if old.is_listed else [old]
             self._gone(folder, name)
             tree.directories += 1
             if tree.directories > MAX_DIRECTORIES:

@@ -175,3 +175,16 @@ def test_it_leaves_no_descriptor(tmp_path: Path) -> None:
     tree.close()
     assert os.listdir("/proc/self/fd") == before
     assert WatchedTree(str(tmp_path / "absent")).begin() != ""
+
+
+def test_a_directory_that_was_closed_is_looked_at_when_it_is_opened(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (closed / "old").touch()
+    closed.chmod(0)
+    tree = WatchedTree(str(tmp_path))
+    assert tree.begin() == ""
+    closed.chmod(0o700)
+    tree.look(10)
+    (closed / "new").touch()
+    assert kinds(tree) == {"closed/new": "created"}

@@ -25,7 +25,7 @@ OWN = ".toolcell"
 """The directory in a workspace where the supervisor saves what calls print. It is not looked at."""
 MAX_QUEUES = 32
 """The most workspaces that are watched at a time. Idle ones are dropped first; their next call looks anew."""
-REST = 30.0  # after a first look that failed, the next one waits for so many times its duration
+REST = 10.0  # after a first look that failed, the next one waits for so many times its duration
 
 
 @dataclass(eq=False, slots=True)
