@@ -35,6 +35,7 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
 from .catalog import Catalog
+from .changed_files import ChangedFiles
 from .gate import Gate
 from .overflow import Overflow
 
@@ -53,6 +54,8 @@ class Services:
     metrics: Metrics
     catalog: Catalog
     hook_timeout_s: float
+    changed_files: ChangedFiles | None
+    """Looks for the files that calls change. None costs a call nothing."""
     hooks: tuple[object, ...]
     policy: Policy
     rule_files: Mapping[str, str]
