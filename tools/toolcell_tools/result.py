@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
+from reprlib import Repr
 from typing import Annotated, Any, Generic, Literal, Self, cast, overload
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
@@ -15,7 +16,7 @@ from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import CutShort, ToolError, ToolFailed
 from .json_types import Json
 from .pending import Pending
-from .preview import printable
+from .preview import printable, shortened
 from .signals import Signal
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
@@ -113,6 +114,8 @@ class Notice(_Frozen):
     message: str
 
 
+_REPR = Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 160, 160
 _PENDING = {field.name for field in fields(Pending)}
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()
 
@@ -159,6 +162,18 @@ class ToolResult(_Frozen, Generic[R_co]):
     """What the tool tells the loop that called it. Empty for an error."""
     confirmation: str = ""
     """The id of the request in `supervisor.approvals` that the call waits for, or "". The supervisor sets it."""
+
+    def __str__(self) -> str:
+        """One line for people, of about 300 characters: the tool, its output or error, what else there is, the time."""
+        if self.error is not None:
+            said = f"{type(self.error).__name__}: {printable(shortened(self.error.message))}"
+        elif self.output is None and self.content:
+            said = _counted(self.content, "content block")
+        else:
+            said = shortened(_REPR.repr(self.output))
+        more = [_counted(each, name) for each, name in ((self.artifacts, "artifact"), (self.notices, "notice")) if each]
+        took = [f"{self.usage.wall_s:.3g} s"] if self.usage.wall_s else []
+        return f"<ToolResult of {self.tool or 'no tool'}: {' · '.join([said, *more, *took])}>"
 
     @property
     def is_error(self) -> bool:
@@ -303,6 +318,10 @@ class ToolResult(_Frozen, Generic[R_co]):
         """
         output = to_json(self.unwrap(), inf_nan_mode="constants")
         return TypeAdapter(kind).validate_json(output)  # as JSON: strict models take a date from a string
+
+
+def _counted(many: Sequence[object], name: str) -> str:
+    return f"{len(many):,} {name}{'' if len(many) == 1 else 's'}"
 
 
 def _json(value: object) -> bytes:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
@@ -238,7 +238,8 @@ class Runtime:
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
-            self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
+            used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
+            self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()
@@ -251,6 +252,7 @@ class Runtime:
                 raise UsageError(unusable_state(state, error)) from error
             raise
         self.journal = self._durable
+        self._record_ended_approvals()
 
     def _require_apart(self, state: StateDirectory) -> None:
         """Raise UsageError if the state directory is where each cell could see it, or files of cells are moved to."""
@@ -263,7 +265,22 @@ class Runtime:
         if self.settings.quarantine is not None:
             state.require_apart(str(self.settings.quarantine), "the quarantine")
 
+    def _record_ended_approvals(self) -> None:
+        """Record the approvals that somebody has withdrawn or revoked, so that no row that is put back is valid."""
+        if self._approvals is None or self._durable is None:
+            return
+        for id, how, request in self._approvals.newly_ended():
+            session_id, call_id = ("", "") if request is None else (request.session_id, request.call_id)
+            data = {"event": how, "tool": "" if request is None else request.tool, "request": id, "answer": how}
+            self._durable.write(Record("approval", session_id, call_id, data))
+
+    def _overview(self) -> dict[str, Any]:
+        self._record_ended_approvals()
+        return overview(self.services, self._sessions.values())
+
     def _close_state(self) -> None:
+        with suppress(sqlite3.Error):  # the next supervisor finds them
+            self._record_ended_approvals()
         if self._approvals is not None:
             self._approvals.close()
             self._approvals = None
@@ -317,9 +334,7 @@ class Runtime:
                 toolset.attach(self._public)
             up()
             if self.settings.state is not None:
-                sessions = self._sessions.values
-                report = partial(overview, self.services)
-                self.in_background(keep_status, self.settings.state.status, lambda: report(sessions()))
+                self.in_background(keep_status, self.settings.state.status, self._overview)
             if not self.settings.toolsets:
                 self._rules.report(self.journal)
             try:
