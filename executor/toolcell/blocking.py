@@ -442,7 +442,6 @@ class Supervisor:
         telemetry: Telemetry | None = None,
         session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None = None,
         hook_timeout_s: float | None = None,
-        file_artifacts: bool | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -470,7 +469,6 @@ class Supervisor:
             telemetry=telemetry,
             session_ttl_s=session_ttl_s,
             hook_timeout_s=hook_timeout_s,
-            file_artifacts=file_artifacts,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()

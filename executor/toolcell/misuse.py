@@ -105,13 +105,6 @@ def whole(name: str, value: object) -> int:
     raise ArgumentError(f"{name} is not a whole number from 0 on: {value!r}. Pass the largest number allowed.")
 
 
-def flag(name: str, value: object) -> bool:
-    """Return the value, which must be True or False."""
-    if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is True or False, and not {value!r}.")
-    return value
-
-
 def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
     """`given`, a mapping, or an empty one for None."""
     if given is None:

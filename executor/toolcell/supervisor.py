@@ -73,8 +73,6 @@ class Supervisor:
     - `session_ttl_s` has the seconds after which sessions of a kind expire (default: "branch" 1,800, "worker" 300,
       "main" never; `math.inf` means never).
     - `hook_timeout_s` is the time of an async hook, in seconds (default: 300).
-    - `file_artifacts=True` makes an artifact, with a diff, for each file that a call changes in the workspace, also by
-      `shell` and `open()`. It costs two looks at all files of the workspace for each call that may write.
     - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
@@ -110,7 +108,6 @@ class Supervisor:
         telemetry: "Telemetry | None" = None,
         session_ttl_s: "Mapping[SessionKind, float] | Mapping[str, float] | None" = None,
         hook_timeout_s: float | None = None,
-        file_artifacts: bool | None = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -143,7 +140,6 @@ class Supervisor:
                 telemetry=telemetry,
                 session_ttl_s=session_ttl_s,
                 hook_timeout_s=hook_timeout_s,
-                file_artifacts=file_artifacts,
             ),
             self,
         )

@@ -108,8 +108,6 @@ def _artifact(one: Artifact) -> dict[str, Any]:
         said["media_type"] = _checked(one.media_type)
     if one.data is not None:
         said["data"] = _checked(one.data)
-    if one.diff is not None:
-        said["diff"] = _checked(one.diff)
     return said
 
 

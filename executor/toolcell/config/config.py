@@ -42,7 +42,6 @@ class Config:
     circuit_breaker: CircuitBreaker | None = None
     session_ttl_s: Mapping[SessionKind, float] = field(default_factory=lambda: MappingProxyType[SessionKind, float]({}))
     hook_timeout_s: float | None = None
-    file_artifacts: bool | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
     servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType[str, McpServer]({}))

@@ -417,7 +417,6 @@ class SupervisorTable(_Table):
         _values_of("a table such as { worker = 600 }"),
     ] = {}
     hook_timeout_s: _Seconds = 1.0
-    file_artifacts: _Flag = False
 
 
 _Condition = Annotated[_Text, AfterValidator(_not_empty)]

@@ -60,8 +60,6 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
             result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
         elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
             result = result.model_copy(update={"notices": (*result.notices, busy)})
-    if watch is not None and run is not None and services.changed_files is not None:
-        result = await services.changed_files.added(watch, run.started_at, caller.workspace, result)
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)

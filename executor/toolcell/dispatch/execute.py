@@ -74,13 +74,9 @@ async def in_cell(
             return _MISPLACED
         if route.guarded is not None:
             try:
-                looked = None
-                if services.changed_files is not None:
-                    looked = await services.changed_files.look(context.caller.workspace)
                 keeps = bool(route.spec.key.kept_tool)
                 kept = keeps or _has_kept_writers(services, route)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
-                watch.files_before = looked
             except (SandboxError, OSError) as error:
                 return _unseen(error)
             except NoThread as error:

@@ -32,10 +32,8 @@ SHOWN_CHARS = 1_000  # shown of a path; a call can make a path of any length
 MAX_RECORDED = 1_000  # findings per call; a call can make a million files, which must not fill the journal
 
 
-async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch, workspace: Path) -> None:
-    """Find out what the call did to protected names, after all its processes are gone, and record it. Look at the
-    files of the workspace too, if a look was made before the call.
-    """
+async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) -> None:
+    """Find out what the call did to protected names, after all its processes are gone, and record it."""
     assert run.gone is not None  # every watched call has it
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
@@ -43,8 +41,6 @@ async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch, wo
             if await guarded.leave(watch) and watch.tells:
                 record_findings(services.journal, watch)
             await _leave_kept_that_never_was(services, guarded)
-            if watch.files_before is not None and services.changed_files is not None:
-                watch.files_after = await services.changed_files.look(workspace)
         finally:
             services.pool.release(run)
     if watch.unknown:

@@ -35,7 +35,6 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
 from .catalog import Catalog
-from .changed_files import ChangedFiles
 from .gate import Gate
 from .overflow import Overflow
 
@@ -54,8 +53,6 @@ class Services:
     metrics: Metrics
     catalog: Catalog
     hook_timeout_s: float
-    changed_files: ChangedFiles | None
-    """Looks for the files that calls change. None costs a call nothing."""
     hooks: tuple[object, ...]
     policy: Policy
     rule_files: Mapping[str, str]

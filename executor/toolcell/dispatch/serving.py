@@ -113,7 +113,7 @@ class SessionRun(Run):
     async def audited(self, watch: Watch) -> None:
         """Wait until the audit of protected names after the call is complete and recorded."""
         assert self._route.guarded is not None  # every watched call has one
-        await audit(self._services, self, self._route.guarded, watch, self._context.caller.workspace)
+        await audit(self._services, self, self._route.guarded, watch)
 
     def abandon(self, watch: Watch | None = None) -> None:
         """End and audit the call of a caller that has gone, so that nothing keeps running."""

@@ -21,7 +21,6 @@ from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
-from toolcell.dispatch.changed_files import ChangedFiles
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules, unknown_arguments
@@ -308,7 +307,6 @@ class Runtime:
             catalog=self.catalog,
             hooks=settings.hooks,
             hook_timeout_s=settings.hook_timeout_s,
-            changed_files=ChangedFiles() if settings.file_artifacts else None,
             policy=settings.policy,
             rule_files=settings.rule_files,
             approver=settings.approver,

@@ -79,7 +79,6 @@ class Settings:
     telemetry: Telemetry | None
     session_ttl_s: Mapping[SessionKind, float]
     hook_timeout_s: float
-    file_artifacts: bool
 
 
 def settings_of(
@@ -109,7 +108,6 @@ def settings_of(
     telemetry: Telemetry | None,
     session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
     hook_timeout_s: float | None,
-    file_artifacts: bool | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
@@ -130,7 +128,6 @@ def settings_of(
         circuit_breaker = config.circuit_breaker if circuit_breaker is None else circuit_breaker
         session_ttl_s = {**config.session_ttl_s, **_lifetimes(session_ttl_s)}
         hook_timeout_s = config.hook_timeout_s if hook_timeout_s is None else hook_timeout_s
-        file_artifacts = config.file_artifacts if file_artifacts is None else file_artifacts
     is_file_policy = config is not None and policy is not None and policy is config.policy
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
@@ -175,7 +172,6 @@ def settings_of(
         telemetry=telemetry,
         session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
         hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),
-        file_artifacts=file_artifacts is not None and misuse.flag("file_artifacts", file_artifacts),
     )
 
 

@@ -25,7 +25,6 @@ from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.files import FilesLook
 from toolcell_sandbox.profile import CellProfile, is_below
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
@@ -53,8 +52,6 @@ class Watch:
     unknown: str = ""  # what the audit could not check, in words
     looked_for: bool = False  # whether a sweep follows
     stuck: str = ""  # what it could not move away
-    files_before: FilesLook | None = None  # of the workspace, if artifacts are made of changed files
-    files_after: FilesLook | None = None
 
     @property
     def tells(self) -> bool:
