@@ -297,6 +297,8 @@ class ProfileTable(_Table):
     unchecked: Annotated[_Text, _of_profile("unchecked")] = ""
     quarantined: Annotated[_Text, _of_profile("quarantined")] = ""
     exceptions: Annotated[_Text, _of_profile("exceptions")] = ""
+    changes: Annotated[_Text, _of_profile("changes")] = ""
+    changed_files: Annotated[int, _is("a number", int), _of_profile("changed_files")] = 200
 
 
 def _one_or_more(value: object) -> list[object]:

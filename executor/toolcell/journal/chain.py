@@ -21,6 +21,8 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
 PAGE_BYTES = 4096
+MOST_CUT_BYTES = 256 * 1024 * 1024
+"""The most zeros at the end of a log that a power failure is held to have left."""
 RESTORE = (
     "Restore a copy of journal.log, or move the state directory away and keep it as evidence. `toolcell audit export` "
     "prints the entries before the damage."
@@ -120,6 +122,9 @@ def _is_cut_off(file: BinaryIO, offset: int, entry: bytes) -> bool:
     disk, while the size of the file had reached it. `file` is read to its end."""
     written = offset + len(entry.rstrip(b"\0"))
     size = offset + len(entry)
+    if file.seek(0, 2) - size > MOST_CUT_BYTES:
+        return False
+    file.seek(size)
     while block := file.read(65_536):
         if block.strip(b"\0"):
             return False

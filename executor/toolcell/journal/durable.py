@@ -87,10 +87,20 @@ class DurableJournal:
 
     def used_approvals(self) -> set[str]:
         """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
+        return self._approvals("data LIKE '%\"used\": true%'", lambda data: bool(data.get("used")))
+
+    def ended_approvals(self) -> set[str]:
+        """The requests that were withdrawn, and the standing approvals that were revoked. Raises sqlite3.Error."""
+        return self._approvals(
+            "(data LIKE '%\"withdrawn\"%' OR data LIKE '%\"revoked\"%')",
+            lambda data: data.get("event") in ("withdrawn", "revoked"),
+        )
+
+    def _approvals(self, where: str, wanted: Callable[[Mapping[str, Any]], bool]) -> set[str]:
         index = Index(self._index_path, to_write=False)
         try:
-            found = index.records("kind = 'approval' AND data LIKE '%\"used\": true%'")
-            return {str(record.data.get("request")) for _number, record in found if record.data.get("used")}
+            found = index.records(f"kind = 'approval' AND {where}")
+            return {str(record.data.get("request")) for _number, record in found if wanted(record.data)}
         finally:
             index.close()
 
