@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolcell_sandbox import changes
-from toolcell_sandbox.changes import FileChange, WatchedTree
+from toolcell_sandbox.changes import ChangedFile, WatchedTree
 
 pytestmark = pytest.mark.smoke
 
@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> WatchedTree:
     return made
 
 
-def seen(tree: WatchedTree) -> dict[str, FileChange]:
+def seen(tree: WatchedTree) -> dict[str, ChangedFile]:
     found = tree.look(1_000)
     assert found.unknown == ""
     return {change.path: change for change in found.found}
