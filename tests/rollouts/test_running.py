@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,21 @@ def hang(ctx: ToolContext) -> None:
     time.sleep(60)
 
 
+BAR = """
+import sys, anyio
+from toolcell import Supervisor
+from toolcell.rollouts import rollout
+
+async def agent(attempt):
+    await anyio.sleep(0.3)
+
+async def main():
+    async with Supervisor() as supervisor:
+        async with rollout(range(3), agent, supervisor=supervisor, workspace=sys.argv[1], progress=True) as found:
+            assert len([one async for one in found]) == 3
+
+anyio.run(main)
+"""
 TOOLS = [read_number, fail, crash, hang]
 
 
@@ -148,6 +166,27 @@ async def test_an_agent_that_hangs_is_ended_at_its_deadline_with_its_call(shared
         one = await only(shared, workspace, agent, deadline_s=0.5)
     assert (one.outcome, one.output, len(one.steps)) == (RolloutOutcome.TIMED_OUT, None, 1)
     assert one.wall_s >= 0.5 and "0.5 s" in one.message
+
+
+async def test_an_agent_that_makes_something_else_of_its_cancellation_has_timed_out(
+    shared: Supervisor, workspace: Path
+) -> None:
+    async def raises(attempt: Attempt) -> None:
+        try:
+            await anyio.sleep(60)
+        finally:
+            raise ValueError("cut short")
+
+    async def returns(attempt: Attempt) -> str:
+        try:
+            await anyio.sleep(60)
+        except BaseException:
+            pass
+        return "in time"
+
+    for agent in (raises, returns):
+        one = await only(shared, workspace, agent, deadline_s=0.1, name=agent.__name__)
+        assert (one.outcome, one.output, one.tries) == (RolloutOutcome.TIMED_OUT, None, 1)
 
 
 async def test_an_agent_that_floods_is_out_of_budget(shared: Supervisor, workspace: Path) -> None:
@@ -284,6 +323,21 @@ async def test_progress_is_told_in_lines_where_stderr_is_no_terminal(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("rollout: 0 of 3 attempts")
     assert "3 of 3 attempts, 0 running: 2 finished, 1 failed" in lines[-1]
+
+
+def test_on_a_terminal_the_progress_is_a_bar(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(BAR)
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, program, tmp_path], stderr=theirs) as running:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the terminal's other end is closed
+            while data := os.read(ours, 4096):
+                shown += data
+        os.close(ours)
+    assert running.returncode == 0
+    assert b"3/3" in shown and b"3 finished" in shown and "━".encode() in shown
 
 
 async def test_mistakes_are_told_before_anything_runs(shared: Supervisor, workspace: Path) -> None:

@@ -110,12 +110,15 @@ async def run_try(plan: RolloutPlan, task: RolloutTask, key: AttemptKey, tries: 
             try:
                 await _worked(plan.agent, attempt, end)
             finally:
+                is_late = scope.cancel_called  # also if the agent has made something else of its cancellation
                 usage = await _closed(session, end)
                 steps = tuple(attempt.steps)
                 if attempt.verdict is not None:
                     end.become(*attempt.verdict)
-    if scope.cancelled_caught and end.outcome is RolloutOutcome.FINISHED:
-        end.become(RolloutOutcome.TIMED_OUT, f"The deadline of {plan.deadline_s:g} s has passed.")
+                elif is_late:
+                    end.become(RolloutOutcome.TIMED_OUT, _late(plan))
+    if scope.cancelled_caught and end.outcome is RolloutOutcome.FINISHED:  # before there was a session
+        end.become(RolloutOutcome.TIMED_OUT, _late(plan))
     finished = end.outcome is RolloutOutcome.FINISHED
     return Trajectory(
         task_id=task.id,
@@ -132,6 +135,10 @@ async def run_try(plan: RolloutPlan, task: RolloutTask, key: AttemptKey, tries: 
         started_at=began,
         wall_s=time.monotonic() - started,
     )
+
+
+def _late(plan: RolloutPlan) -> str:
+    return f"The deadline of {plan.deadline_s:g} s has passed."
 
 
 async def _opened(plan: RolloutPlan, task: RolloutTask, workspace: Path, session_id: str, end: _End) -> Session | None:
