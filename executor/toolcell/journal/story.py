@@ -30,7 +30,7 @@ def story_of(records: Iterable[Record]) -> Iterator[str]:
 def runs_of(records: Iterable[Record]) -> list[list[Record]]:
     """The records of calls with one id, a list for each call. If two calls run at the same time in one session, the
     first end is that of the older one, and every other record that of the newer one."""
-    runs: list[_Run] = []
+    runs: list[_CallRecords] = []
     for record in records:
         own = [run for run in runs if run.records[0].session_id == record.session_id]
         open_ = [run for run in own if not run.has_ended]
@@ -47,7 +47,7 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
         else:
             run = (open_ or own or [None])[-1]
         if run is None:
-            run = _Run()
+            run = _CallRecords()
             runs.append(run)
         run.records.append(record)
         run.has_intent = run.has_intent or record.kind == "intent"
@@ -56,7 +56,7 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _CallRecords:
     """One call, as far as its records have been read."""
 
     records: list[Record] = field(default_factory=list[Record])
