@@ -25,7 +25,7 @@ class RewrittenModules:
     """The plugin of the process that starts the workers: one cache for all of them."""
 
     def __init__(self) -> None:
-        self._path = Path(tempfile.mkdtemp(prefix="toolcell-rewritten-"))
+        self._path = Path(tempfile.mkdtemp(prefix="rewritten-tests-"))
 
     @pytest.hookimpl(optionalhook=True)  # of xdist
     def pytest_configure_node(self, node: object) -> None:
