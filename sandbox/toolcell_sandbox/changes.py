@@ -49,7 +49,7 @@ class Facts(NamedTuple):
     changed_ns: int
 
 
-class PathChange(NamedTuple):
+class ChangedFile(NamedTuple):
     """One path of a tree, relative to its root, that is not as it was at the last look.
 
     `digest` is "sha256:<hex>" of a regular file, "" if it was not read. `before` and `after` are its texts (b"" where
@@ -69,7 +69,7 @@ class PathChange(NamedTuple):
 class Changes:
     """The changes since the last look. `unknown` gives the reason if there may be more, else ""."""
 
-    found: list[PathChange] = field(default_factory=list[PathChange])
+    found: list[ChangedFile] = field(default_factory=list[ChangedFile])
     unknown: str = ""
 
 
@@ -399,7 +399,7 @@ class _TreeLook:
 
     # -- what is in it -----------------------------------------------------------------------------------------------
 
-    def unread(self) -> list[PathChange]:
+    def unread(self) -> list[ChangedFile]:
         """The changes that were found, without contents."""
         return [
             _change(path, was, self._now[path])
@@ -407,9 +407,9 @@ class _TreeLook:
             if was != self._now[path] or path in self._doubtful
         ]
 
-    def read(self, root: Root, most: int) -> list[PathChange]:
+    def read(self, root: Root, most: int) -> list[ChangedFile]:
         """The changes, with digests and texts of the first `most`. A file that only seemed to change is left out."""
-        left, found = READ_ALL_BYTES, list[PathChange]()
+        left, found = READ_ALL_BYTES, list[ChangedFile]()
         for change in self.unread():
             was, now = self._was[change.path], self._now[change.path]
             if len(found) >= most or not change.is_file:
@@ -430,7 +430,7 @@ class _TreeLook:
             found.append(self._with_texts(change, before, raw if now.size <= TEXT_BYTES else None))
         return found
 
-    def _with_texts(self, change: PathChange, before: bytes | None, after: bytes | None) -> PathChange:
+    def _with_texts(self, change: ChangedFile, before: bytes | None, after: bytes | None) -> ChangedFile:
         return change._replace(before=before, after=after) if self._tree.keeps_texts else change
 
     def _content(self, root: Root, path: str, facts: Facts) -> bytes | None:
@@ -476,12 +476,12 @@ def _facts(info: os.stat_result) -> Facts:
     return Facts(info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _change(path: str, was: Facts | None, now: Facts | None) -> PathChange:
+def _change(path: str, was: Facts | None, now: Facts | None) -> ChangedFile:
     facts = now or was
     assert facts is not None
     kind: ChangeKind = "deleted" if now is None else "created" if was is None else "modified"
     is_file = stat.S_ISREG(facts.mode)
-    return PathChange(path, kind, is_file, None if now is None or not is_file else now.size)
+    return ChangedFile(path, kind, is_file, None if now is None or not is_file else now.size)
 
 
 def _digest(raw: bytes) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolcell_sandbox import changes
-from toolcell_sandbox.changes import PathChange, WatchedTree
+from toolcell_sandbox.changes import ChangedFile, WatchedTree
 
 pytestmark = pytest.mark.smoke
 
@@ -24,7 +24,7 @@ def tree(tmp_path: Path) -> WatchedTree:
     return made
 
 
-def seen(tree: WatchedTree) -> dict[str, PathChange]:
+def seen(tree: WatchedTree) -> dict[str, ChangedFile]:
     found = tree.look(1_000)
     assert found.unknown == ""
     return {change.path: change for change in found.found}

@@ -407,6 +407,7 @@ class SupervisorTable(_Table):
         float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)
     ] = 1.0
     model_bytes: _Count = 1
+    journal_bytes: _Count = 1
     quarantine: _Text = ""
     state: _Text = ""
     channel: ChannelTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]

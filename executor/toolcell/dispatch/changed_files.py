@@ -8,7 +8,7 @@ from typing import Final
 
 from toolcell.backends.threads import FILES, NoThread
 from toolcell.sessions.changes import CallChanges
-from toolcell_sandbox.changes import PathChange
+from toolcell_sandbox.changes import ChangedFile
 from toolcell_sandbox.seen import NAME_CHARS
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.result import Notice, ToolResult
@@ -39,7 +39,7 @@ async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
     return result.model_copy(update={"artifacts": _merged(result.artifacts, made), "notices": notices})
 
 
-def _order(change: PathChange) -> tuple[bool, str]:
+def _order(change: ChangedFile) -> tuple[bool, str]:
     """What git keeps for itself comes last."""
     return f"/{change.path}".find("/.git/") >= 0, change.path
 
@@ -58,7 +58,7 @@ def _known(declared: Artifact, found: Artifact | None) -> Artifact:
     return replace(declared, kind=kind, digest=found.digest, size=found.size, diff=found.diff)
 
 
-def _artifacts(changes: list[PathChange]) -> list[Artifact]:
+def _artifacts(changes: list[ChangedFile]) -> list[Artifact]:
     """The artifacts, with diffs of texts within the bounds."""
     left, until = DIFFS_CHARS, time.monotonic() + DIFFS_S
     made: list[Artifact] = []
@@ -69,7 +69,7 @@ def _artifacts(changes: list[PathChange]) -> list[Artifact]:
     return made
 
 
-def _artifact(change: PathChange, diff: str | None = None) -> Artifact:
+def _artifact(change: ChangedFile, diff: str | None = None) -> Artifact:
     return Artifact(_text(change.path), change.kind, change.digest or None, change.size, diff=diff)
 
 
@@ -78,7 +78,7 @@ def _text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _diff(change: PathChange) -> str | None:
+def _diff(change: ChangedFile) -> str | None:
     if change.before is None or change.after is None or b"\0" in change.before or b"\0" in change.after:
         return None
     try:

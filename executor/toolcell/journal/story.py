@@ -30,7 +30,7 @@ def story_of(records: Iterable[Record]) -> Iterator[str]:
 def runs_of(records: Iterable[Record]) -> list[list[Record]]:
     """The records of calls with one id, a list for each call. If two calls run at the same time in one session, the
     first end is that of the older one, and every other record that of the newer one."""
-    runs: list[_RecordedCall] = []
+    runs: list[_CallRecords] = []
     for record in records:
         own = [run for run in runs if run.records[0].session_id == record.session_id]
         open_ = [run for run in own if not run.has_ended]
@@ -45,9 +45,9 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
         elif record.kind == "approval" and record.data.get("event") == "asked":
             run = open_[-1] if open_ else None
         else:
-            run = next(reversed(open_ or own), None)
+            run = (open_ or own or [None])[-1]
         if run is None:
-            run = _RecordedCall()
+            run = _CallRecords()
             runs.append(run)
         run.records.append(record)
         run.has_intent = run.has_intent or record.kind == "intent"
@@ -56,7 +56,7 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
 
 
 @dataclass(slots=True, eq=False)
-class _RecordedCall:
+class _CallRecords:
     """One call, as far as its records have been read."""
 
     records: list[Record] = field(default_factory=list[Record])

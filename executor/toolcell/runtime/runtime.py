@@ -234,7 +234,9 @@ class Runtime:
             state.open_to_write()
             self._results = ResultStore(state.results)
             self._kept = SessionStore(state.sessions, state.key())
-            self._durable = DurableJournal(state.log, state.database, self.settings.journal, (self._results.sync,))
+            self._durable = DurableJournal(
+                state.log, state.database, self.settings.journal, (self._results.sync,), self.settings.journal_bytes
+            )
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:

@@ -17,7 +17,7 @@ import anyio
 
 from toolcell.backends.threads import FILES, NoThread
 from toolcell.pool.run import Run
-from toolcell_sandbox.changes import MAX_CHANGES, PathChange, WatchedTree
+from toolcell_sandbox.changes import MAX_CHANGES, ChangedFile, WatchedTree
 
 Identity = tuple[int, int, int]
 
@@ -33,11 +33,11 @@ class CallChanges:
     """What one call has changed, by path. `unknown` gives the reason if there may be more, else ""."""
 
     most: int
-    found: dict[str, PathChange] = field(default_factory=dict[str, PathChange])
+    found: dict[str, ChangedFile] = field(default_factory=dict[str, ChangedFile])
     unknown: str = ""
     run: Run | None = None
 
-    def add(self, changes: Iterable[PathChange]) -> None:
+    def add(self, changes: Iterable[ChangedFile]) -> None:
         """Add changes that are later than those before."""
         for change in changes:
             before = self.found.pop(change.path, None)
@@ -46,7 +46,7 @@ class CallChanges:
                 self.found[change.path] = net
 
 
-def _net(before: PathChange, change: PathChange) -> PathChange | None:
+def _net(before: ChangedFile, change: ChangedFile) -> ChangedFile | None:
     """The net effect of two changes of one path. None if there is none."""
     if before.kind == "created":
         return None if change.kind == "deleted" else change._replace(kind="created", before=before.before)
