@@ -374,6 +374,7 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
 
 def test_the_digest_of_a_confirmation_has_what_the_tool_asks_and_what_it_was_given() -> None:
     request = asked(asks="confirmation", hint="Pay 5?", payload={"to": "shop/a"}, id="r1", expires_at=1.0)
-    for change in ({"hint": "Pay 6?"}, {"payload": {}}, {"given": ({"n": 1},)}, {"approved": True}):
+    changes: list[dict[str, Any]] = [{"hint": "Pay 6?"}, {"payload": {}}, {"given": ({"n": 1},)}, {"approved": True}]
+    for change in changes:
         assert replace(request, **change).digest != request.digest, change
     assert replace(request, call_id="c2").digest == request.digest

@@ -45,7 +45,7 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
         elif record.kind == "approval" and record.data.get("event") == "asked":
             run = open_[-1] if open_ else None
         else:
-            run = (open_ or own or [None])[-1]
+            run = next(reversed(open_ or own), None)
         if run is None:
             run = _CallRecords()
             runs.append(run)
