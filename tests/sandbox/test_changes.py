@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -136,8 +137,9 @@ def test_a_deep_tree_takes_bounded_time(tree: WatchedTree, tmp_path: Path) -> No
     os.close(at)
     began = time.monotonic()
     told = tree.look(10)
-    assert told.unknown and time.monotonic() - began < 5
-    shutil.rmtree(tmp_path / "d")
+    took = time.monotonic() - began
+    subprocess.run(["rm", "-rf", tmp_path / "deep-directory"], check=True)  # too deep for shutil.rmtree
+    assert told.unknown and took < 5
 
 
 def test_a_storm_of_renames_during_looks_leaves_the_tree_as_it_is(tree: WatchedTree, tmp_path: Path) -> None:
