@@ -214,6 +214,16 @@ def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> No
             path.unlink()
 
 
+def test_a_log_that_somebody_has_made_huge_is_damage_and_is_not_read_to_its_end(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.close()
+    os.truncate(tmp_path / "log", 50 * 2**30)
+    with pytest.raises(BrokenChain, match="does not fit its digest"):
+        JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    with pytest.raises(BrokenChain, match="does not fit its digest"):
+        opened(tmp_path)
+
+
 def test_zeros_in_the_middle_are_damage(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     for number in range(200):

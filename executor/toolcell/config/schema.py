@@ -302,6 +302,8 @@ class ProfileTable(_Table):
     unchecked: Annotated[_Text, _of_profile("unchecked")] = ""
     quarantined: Annotated[_Text, _of_profile("quarantined")] = ""
     exceptions: Annotated[_Text, _of_profile("exceptions")] = ""
+    changes: Annotated[_Text, _of_profile("changes")] = ""
+    changed_files: Annotated[int, _is("a number", int), _of_profile("changed_files")] = 200
 
 
 def _one_or_more(value: object) -> list[object]:
@@ -410,6 +412,7 @@ class SupervisorTable(_Table):
         float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)
     ] = 1.0
     model_bytes: _Count = 1
+    journal_bytes: _Count = 1
     quarantine: _Text = ""
     state: _Text = ""
     channel: ChannelTable = _left_out()
