@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +370,11 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
         store.approve(request.id)
         assert store.changes() != before and store.take(request.id) == (Approved(), "")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_digest_of_a_confirmation_has_what_the_tool_asks_and_what_it_was_given() -> None:
+    request = asked(asks="confirmation", hint="Pay 5?", payload={"to": "shop/a"}, id="r1", expires_at=1.0)
+    changes: list[dict[str, Any]] = [{"hint": "Pay 6?"}, {"payload": {}}, {"given": ({"n": 1},)}, {"approved": True}]
+    for change in changes:
+        assert replace(request, **change).digest != request.digest, change
+    assert replace(request, call_id="c2").digest == request.digest

@@ -25,7 +25,7 @@ def type_only(outcome: Outcome) -> Outcome:
     """The outcome of a call that raised, with the exception's type in place of its text."""
     name = outcome.message.partition(":")[0]
     shown = name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
-    return replace(outcome, message=f"{shown} was raised. Its text is not shown in this session.")
+    return replace(outcome, message=f"{shown} was raised. Its text is not shown.")
 
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:

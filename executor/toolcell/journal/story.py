@@ -45,8 +45,7 @@ def runs_of(records: Iterable[Record]) -> list[list[Record]]:
         elif record.kind == "approval" and record.data.get("event") == "asked":
             run = open_[-1] if open_ else None
         else:
-            last = open_ or own
-            run = last[-1] if last else None
+            run = next(reversed(open_ or own), None)
         if run is None:
             run = _CallRecords()
             runs.append(run)

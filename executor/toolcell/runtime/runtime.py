@@ -39,6 +39,7 @@ from toolcell.profile import Profile
 from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
@@ -92,6 +93,7 @@ class Runtime:
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         self.protection = Protection(settings.quarantine, self.record)
+        self.changes = WorkspaceChanges()
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)
@@ -316,6 +318,7 @@ class Runtime:
             results=self._results,
             approval_timeout_s=settings.approval_timeout_s,
             protection=self.protection,
+            changes=self.changes,
             gateway=self.gateway,
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
@@ -366,6 +369,7 @@ class Runtime:
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""
         await self._audit_kept()
+        self.changes.close()
         for watch in await self.protection.close():
             record_findings(self.journal, watch)
         for directory in await self.protection.end_looks():
@@ -382,6 +386,7 @@ class Runtime:
         self._life.give_up()
         for session in list(self._sessions.values()):
             session.life.closed = True
+        self.changes.close()
         if pool is not None:
             pool.abandon()
         self._close_state()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
+from toolcell.journal.log import sync_directory
 from toolcell_sandbox.profile import is_below
 
 from .migrations import STEPS
@@ -177,7 +178,7 @@ class StateDirectory:
                     os.link(beside, path)  # whole or not at all, also for another process
             finally:
                 beside.unlink()
-            _sync(self.path)
+            sync_directory(self.path)
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
             key, found = file.read(KEY_BYTES + 1), os.fstat(file.fileno())
         if len(key) != KEY_BYTES or found.st_mode & 0o077 or found.st_uid != os.geteuid():
@@ -255,7 +256,7 @@ def replace_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     _write(beside, text.encode())
     beside.replace(path)
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -264,12 +265,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -19,7 +19,7 @@ from toolcell import (
     UsageError,
     host_tool,
 )
-from toolcell_tools import TextBlock
+from toolcell_tools import TextBlock, ToolDefinitionError, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOKEN, KEY, PASSWORD = "tok-54f2c9a1-in-the-environment", "key-of-the-broker-81c4", "p4ssw0rd-in-a-url"
@@ -47,6 +47,12 @@ def broken() -> None:
     raise LookupError("row 17 of the ledger")
 
 
+@tool(exceptions="type")
+def discreet() -> None:
+    """Raise an exception with a text that no model reads."""
+    raise LookupError("row 18 of the ledger")
+
+
 def large() -> str:
     """Return a long text with the secret in its middle."""
     return "x" * 300_000 + os.environ["SERVICE_TOKEN"] + "y" * 300_000
@@ -55,6 +61,11 @@ def large() -> str:
 @host_tool(description="Raise in the supervisor's process.")
 def here() -> None:
     raise RuntimeError(f"the key is {KEY}")
+
+
+@host_tool(description="Raise in the supervisor's process.", exceptions="type")
+def discreet_here() -> None:
+    raise LookupError("row 19 of the ledger")
 
 
 PROFILE = Profile(
@@ -66,7 +77,7 @@ PROFILE = Profile(
 @pytest.fixture(scope="module")
 async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
-    async with Supervisor([tell, broken, large, here], http=http) as made:
+    async with Supervisor([tell, broken, discreet, large, here, discreet_here], http=http) as made:
         yield made
 
 
@@ -119,11 +130,34 @@ async def test_a_profile_may_show_the_type_of_an_exception_only(supervisor: Supe
     here = await session.call("here")
     await session.close()
     assert raised.error is not None
-    assert raised.error.message == "LookupError was raised. Its text is not shown in this session."
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
     assert "row 17" not in raised.model_dump_json()
     assert "key" not in here.for_model()
     assert failed.error is not None
     assert failed.error.message == "[credential] is not accepted"  # a failure that the tool declares is for the model
+
+
+async def test_a_tool_may_show_the_type_of_an_exception_only(session: Session) -> None:
+    raised, other = await session.call("discreet"), await session.call("broken")
+    assert raised.error is not None
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
+    assert "row 18" not in raised.model_dump_json()
+    assert other.error is not None
+    assert other.error.message == "LookupError: row 17 of the ledger"
+
+
+async def test_a_host_tool_may_show_the_type_of_an_exception_only(session: Session) -> None:
+    raised = await session.call("discreet_here")
+    assert raised.error is not None
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
+
+
+def test_the_option_is_in_the_declaration_and_in_its_fingerprint() -> None:
+    shown = discreet.replace(exceptions="text")
+    assert (discreet.declaration.exceptions, shown.declaration.exceptions) == ("type", "text")
+    assert discreet.declaration.fingerprint != shown.declaration.fingerprint
+    with pytest.raises(ToolDefinitionError, match="Pass 'text' or 'type'"):
+        tool(exceptions="none")(large)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_only_the_two_words_are_taken() -> None:
