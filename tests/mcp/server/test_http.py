@@ -64,6 +64,24 @@ async def test_each_principal_has_a_session_of_its_own(serve: Serve, tmp_path: P
     assert (tmp_path / "bob" / "mine").read_text() == BOB
 
 
+async def test_two_servers_of_one_supervisor_have_principals_of_their_own(serve: Serve, supervisor: Supervisor) -> None:
+    async with serve(tokens=TOKENS) as one, serve(tokens=TOKENS) as two, serve(tokens=TOKENS, namespace="lab") as lab:
+        told: list[Any] = []
+        for url in (one, two, lab):
+            async with client_of(url, ANN) as client:
+                told.append((await client.call_tool("whoami", {})).structured_content)
+        assert [(each["session"], each["agent"]) for each in told] == [
+            ("mcp-ann", "ann"),
+            ("mcp.2-ann", "2.ann"),
+            ("mcp.lab-ann", "lab.ann"),
+        ]
+        with pytest.raises(UsageError, match="has the namespace 'lab'"):
+            async with ToolServer(supervisor, workspace="/tmp", namespace="lab"):
+                pass
+    with pytest.raises(UsageError, match="is no namespace"):
+        ToolServer(supervisor, workspace="/tmp", namespace="a-b")
+
+
 async def test_requests_without_a_valid_token_reach_nothing(serve: Serve) -> None:
     async with serve(tokens=TOKENS) as url, httpx2.AsyncClient() as http:
         for header in (None, "", "Bearer", f"Basic {ANN}", f"Bearer {ANN[:-1]}", f"Bearer {ANN}x", "Bearer \x80"):
