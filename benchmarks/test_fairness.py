@@ -58,13 +58,15 @@ async def _measured(workspace: Path, cells: int | None, work: Any, seconds: floa
     ) -> tuple[list[float], float]:
         """The times of the quiet session's calls, and the calls of the others that ended in a second."""
         stop = anyio.Event()
+        took, rate = list[float](), 0.0
         async with anyio.create_task_group() as tasks:
             for session in sessions:
                 for _ in range(IN_FLIGHT):
                     tasks.start_soon(flood, session, stop)
             await anyio.sleep(1.0)
             before, began = ended, time.perf_counter()
-            took = [] if quiet is None else await _quiet(quiet)
+            if quiet is not None:
+                took = await _quiet(quiet)
             await anyio.sleep(seconds)
             rate = (ended - before) / (time.perf_counter() - began)
             stop.set()
@@ -72,6 +74,7 @@ async def _measured(workspace: Path, cells: int | None, work: Any, seconds: floa
 
     alone: list[float] = []
     beside: list[float] = []
+    rate = lone_rate = 0.0
     async with Supervisor([echo, rest, burn], max_cells=cells) as supervisor:
         quiet, *others = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
         await quiet.call(echo)

@@ -213,17 +213,16 @@ class JournalLog:
                 return
             closed = name_of_closed(self.path, self._begin)
             os.rename(self.path, closed)
-            fd = -1
+            fd, before = -1, self._begin
             try:
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                 fd = os.open(self.path, flags, 0o600)
-                before, begin = self._begin, self.size
-                self._begin = begin
+                self._begin = self.size
                 self._open_segment(fd)
             except OSError:  # such as a full disk: go on with the segment that is open
                 if fd >= 0:
                     os.close(fd)
-                    self._begin = before
+                self._begin = before
                 os.rename(closed, self.path)
                 _log.warning("the journal %s cannot begin another segment now", self.path, exc_info=True)
                 return

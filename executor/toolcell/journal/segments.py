@@ -11,7 +11,6 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Self
@@ -155,10 +154,10 @@ def _beginning(file: BinaryIO) -> _Beginning:
     if not 0 < size <= _MOST_OPENING_BYTES:
         return _Beginning()
     try:
-        _number, kind, _session, _call, data, _at = msgpack.unpackb(file.read(size))
+        unpacked: Any = msgpack.unpackb(file.read(size))
+        _number, kind, _session, _call, said, _at = unpacked
         if kind != KIND:
             return _Beginning()
-        said: Mapping[str, Any] = data
         return _Beginning(Head.parse(f"{said['number']}:{said['digest']}"), int(said["offset"]), is_said=True)
     except (ValueError, TypeError, LookupError):
         return _Beginning()

@@ -183,6 +183,23 @@ async def test_a_tool_cannot_fill_the_disk_with_its_log(supervise: Supervise, wo
     assert (tmp_path / "state" / "journal.log").stat().st_size < 4_000_000
 
 
+async def test_a_journal_with_a_bound_keeps_the_last_records(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(UsageError, match=r"journal_bytes is too small: 1,000\. Pass at least 1,048,576"):
+        supervise([chatter], state=state, journal_bytes=1000)
+    async with supervise([chatter], state=state, journal_bytes=1_048_576) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        for number in range(3):
+            await session.call("chatter", {"count": 900}, call_id=f"call-{number}")
+            await anyio.sleep(1.3)  # the log is looked at once a second
+    directory = StateDirectory(state)
+    reader = JournalReader(directory.log, directory.database)
+    assert reader.verify().number > 2_700 and len(list(state.glob("journal.log.*"))) >= 1
+    assert "It ended with a result" in story(state, "call-2")
+
+
 async def test_calls_without_an_id_have_another_one_after_a_restart(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
