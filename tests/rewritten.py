@@ -33,7 +33,7 @@ class RewrittenModules:
         given[KEY] = str(self._path)
 
     def pytest_unconfigure(self) -> None:
-        shutil.rmtree(self._path)
+        shutil.rmtree(self._path, ignore_errors=True)  # a program that tidies /tmp may have been here
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 from tests.helpers import until
 from tests.training.kit import TOOLS, prepare, supervisor_of
 
 from toolcell import Session
-from toolcell.adapters.openrlhf import CellAgentInstance
 from toolcell.adapters.session_source import SessionSource
 from toolcell.rollouts import InfrastructureFailure
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what OpenRLHF imports
+    from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+
+    from toolcell.adapters.openrlhf import CellAgentInstance
 
 pytestmark = pytest.mark.anyio
 

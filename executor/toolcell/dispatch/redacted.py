@@ -30,7 +30,7 @@ def type_only(outcome: Outcome) -> Outcome:
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:
     """The result without the secrets, in all parts that a model may read."""
-    if received_bytes > INLINE_BYTES:
+    if received_bytes + sum(len(each.diff or "") for each in result.artifacts) > INLINE_BYTES:
         try:
             return await in_thread(partial(_redacted, result, redaction))
         except NoThread:
@@ -49,6 +49,10 @@ def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
     if result.content:
         changed["content"] = [
             _model(block, clean) if isinstance(block, (TextBlock, ResourceBlock)) else block for block in result.content
+        ]
+    if result.artifacts:
+        changed["artifacts"] = [
+            replace(each, diff=clean(each.diff)) if each.diff else each for each in result.artifacts
         ]
     if result.error is not None:
         changed["error"] = redacted_error(result.error, redaction)

@@ -71,8 +71,8 @@ class Attempt:
     ) -> ToolResult:
         """Call a tool, as `Session.call` does, and keep the call as a step.
 
-        An infrastructure error is no step. If the call has not started, it is made again, up to twice. Otherwise this
-        try of the attempt ends, and so does the attempt if the budget is reached: the agent is cancelled.
+        An infrastructure error is no step. If the call has done nothing that lasts, it is made again, up to twice.
+        Otherwise this try ends. If the budget is reached, the attempt ends. Both cancel the agent.
         """
         began = time.monotonic()
         result = await steady_call(self.session, name, args, **options)

@@ -14,7 +14,7 @@ from toolcell_tools.result import ToolResult
 
 __all__ = ["InfrastructureFailure", "is_infrastructure", "steady_call"]
 
-_KINDS: Final = frozenset({"overloaded", "sandbox_unavailable", "cancelled"})
+_KINDS: Final = frozenset({"overloaded", "sandbox_unavailable", "cancelled", "node_lost"})
 """The kinds of errors that no tool can bring about. `Cancelled` counts, because an agent's own cancellation is an
 exception in the agent, and no result."""
 
@@ -44,8 +44,8 @@ def failure_of(error: BaseException) -> InfrastructureFailure | None:
 async def steady_call(
     session: Session, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
 ) -> ToolResult:
-    """`session.call`, made again up to twice after an infrastructure error that passes, if the call has not started.
-    The second call has the id "<call_id>~2" if `call_id` is passed."""
+    """`session.call`, made again up to twice after an infrastructure error that passes, if the call has done nothing
+    that lasts. The second call has the id "<call_id>~2" if `call_id` is passed."""
     call_id, number = options.get("call_id"), 1
     pauses = waits(FIRST_S, LONGEST_S)
     while True:
@@ -53,7 +53,7 @@ async def steady_call(
         error = result.error
         if error is None or not is_infrastructure(error) or number >= ATTEMPTS:
             return result
-        if not error.retryable or error.outcome != "not started":
+        if not error.retryable or error.outcome == "outcome unknown":
             return result
         least = error.retry_after_s if isinstance(error, Overloaded | SandboxUnavailable) else None
         await anyio.sleep((least or 0.0) + next(pauses))

@@ -19,7 +19,7 @@ from toolcell import (
     UsageError,
     host_tool,
 )
-from toolcell_tools import TextBlock, ToolDefinitionError, tool
+from toolcell_tools import Capability, TextBlock, ToolDefinitionError, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOKEN, KEY, PASSWORD = "tok-54f2c9a1-in-the-environment", "key-of-the-broker-81c4", "p4ssw0rd-in-a-url"
@@ -58,6 +58,12 @@ def large() -> str:
     return "x" * 300_000 + os.environ["SERVICE_TOKEN"] + "y" * 300_000
 
 
+@tool(needs={Capability.WRITE})
+def noted() -> None:
+    """Write the secret to a file of the workspace."""
+    Path("notes.env").write_text("TOKEN=" + os.environ["SERVICE_TOKEN"])
+
+
 @host_tool(description="Raise in the supervisor's process.")
 def here() -> None:
     raise RuntimeError(f"the key is {KEY}")
@@ -77,7 +83,7 @@ PROFILE = Profile(
 @pytest.fixture(scope="module")
 async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
-    async with Supervisor([tell, broken, discreet, large, here, discreet_here], http=http) as made:
+    async with Supervisor([tell, broken, discreet, large, noted, here, discreet_here], http=http) as made:
         yield made
 
 
@@ -100,6 +106,13 @@ async def test_no_part_of_a_result_shows_a_secret_of_the_environment(session: Se
         assert result.output["harmless"] == "a text"
         assert result.output["number"] == 5
         assert result.output["[credential]"] == ["postgres://agent:[credential]@db.example.com/x"]
+
+
+async def test_the_diff_of_a_changed_file_shows_no_secret(session: Session) -> None:
+    (artifact,) = (await session.call("noted")).artifacts
+    assert artifact.path == "notes.env"
+    assert artifact.diff is not None
+    assert "+TOKEN=[credential]" in artifact.diff
 
 
 async def test_a_large_output_is_redacted_too(session: Session) -> None:
