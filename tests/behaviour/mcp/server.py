@@ -464,11 +464,13 @@ class ForgedReports(Server):
     """Reports progress for tokens that nobody gave, before each answer, and asks questions with strange ids."""
 
     def on_tools_call(self, params: Message) -> Any:
-        for token in (0, 1, -1, 2**80, "x" * 1000, None, [], True):
+        tokens: list[Any] = [0, 1, -1, 2**80, "x" * 1000, None, [], True]
+        for token in tokens:
             report = {"progressToken": token, "progress": 1, "total": 1, "message": "forged"}
             send({"method": "notifications/progress", "params": report})
+        ids: list[Any] = ["i" * 100_000, 10**4000, -1, 0, True, None, 1.5, {}]
         for method in ("sampling/createMessage", "elicitation/create", "roots/list", "tools/call", "x" * 10_000):
-            for id in ("i" * 100_000, 10**4000, -1, 0, True, None, 1.5, {}):
+            for id in ids:
                 send({"id": id, "method": method, "params": {"a": [[]] * 100}})
         return super().on_tools_call(params)
 
