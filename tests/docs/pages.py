@@ -21,6 +21,8 @@ _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
 EXTRAS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
 """The extras whose programs `tests/adapters/test_documents.py` runs."""
+TRAINING = ("openrlhf", "skyrl", "swe-rex", "verl")
+"""The frameworks whose programs `tests/training/test_documents.py` runs. They need no model."""
 MODELS = ROOT / "tests/adapters/models"
 """What defines each framework's scripted `model`."""
 _BLOCK = re.compile(
@@ -87,7 +89,7 @@ def programs(page: str, extra: str = "") -> list[Program]:
             else:
                 start = (SETUPS / f"{block.value}.py").read_text() + "\n" if block.mark == "setup" else ""
                 needs = block.value if block.mark == "extra" else ""
-                if needs:
+                if needs and needs not in TRAINING:
                     start = (MODELS / f"{needs.replace('-', '_')}.py").read_text() + "\n"
                 made.append(Program(page, block.line, start + block.text, None, needs))
         before = block.language

@@ -436,9 +436,41 @@ class Cancellable(Server):
                 self.answer(message["id"], text(f"{self.cancelled} cancelled"))
 
 
+class Patient(Cancellable):
+    """As `Cancellable`, and also says which process it is. It answers pings while a call runs, and a cancelled call."""
+
+    def run(self) -> None:
+        waiting: list[Any] = []
+        for line in sys.stdin:
+            message = json.loads(line)
+            match message["method"]:
+                case "notifications/cancelled":
+                    self.cancelled += 1
+                case "tools/call" if message["params"]["name"] == "sleep":
+                    waiting.append(message["id"])
+                case "tools/call":
+                    self.answer(message["id"], text(f"{os.getpid()}: {self.cancelled} cancelled"))
+                    for id in waiting:
+                        self.answer(id, text("too late"))
+                case "ping":
+                    self.answer(message["id"], {})
+                case _ if "id" in message:
+                    self.answer(message["id"], self.handler(message)(message["params"]))
+                case _:
+                    pass
+
+
+class SlowStart(Server):
+    """Takes 3 seconds to start."""
+
+    def run(self) -> None:
+        time.sleep(3)
+        super().run()
+
+
 BEHAVIOURS: dict[str, Callable[[], Server]] = {
     "honest": Server,
-    **{each.__name__.lower(): each for each in (*Server.__subclasses__(), Announced)},
+    **{each.__name__.lower(): each for each in (*Server.__subclasses__(), Announced, Patient)},
 }
 
 if __name__ == "__main__":

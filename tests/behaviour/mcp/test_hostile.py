@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.behaviour.mcp.conftest import Opened
+from tests.helpers import SOON_S
 
 from toolcell import (
     Crashed,
@@ -48,7 +49,7 @@ async def test_nothing_of_a_hostile_server_reaches_the_tools_beside_it(opened: O
     assert {"read", "shell", "echo", "wronglist_echo", "redos_echo"} <= found
     assert not {each for each in found if each.startswith(("mute", "exits", "many", "endless", "future"))}
     begun = time.monotonic()
-    assert await names(session) == found and time.monotonic() - begun < 1.0  # those that failed are not started again
+    assert await names(session) == found and time.monotonic() - begun < 1.9  # those that failed are not started again
     assert (await session.call("echo", {"text": "hello"})).for_model() == "hello"
 
 
@@ -60,7 +61,7 @@ async def test_a_worker_gets_nothing_of_a_hostile_server(opened: Opened, toolset
     assert await names(worker) == {"read", "memory_search", "web_search", "web_fetch"}
     for each in hostile:
         assert isinstance((await worker.call(f"{each}_echo", {"text": "x"})).error, UnknownTool)
-    assert time.monotonic() - begun < 1.0  # no server was started
+    assert time.monotonic() - begun < SOON_S  # no server was started
     assert opened.incidents == []
 
 
