@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         LastProgress,
         LimitedResource,
         LimitExceeded,
+        NodeLost,
         Overloaded,
         PermissionDenied,
         ProtocolViolation,
@@ -197,7 +198,7 @@ _HOMES = {
     "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
         "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource "
-        "Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
+        "NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
         "ValidationError parse_error"
     ),
     "toolcell_tools.failures": (
@@ -372,6 +373,7 @@ __all__ = [
     "ModuleToolset",
     "Mutates",
     "NoNetwork",
+    "NodeLost",
     "Notice",
     "NoticeKind",
     "Overloaded",

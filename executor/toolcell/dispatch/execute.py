@@ -75,10 +75,10 @@ async def in_cell(
         if route.guarded is not None:
             try:
                 keeps = bool(route.spec.key.kept_tool)
-                kept = keeps or _has_kept_writers(services, route)
+                kept = keeps or has_kept_writers(services, route)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
             except (SandboxError, OSError) as error:
-                return _unseen(error)
+                return unseen(error)
             except NoThread as error:
                 return no_thread(error)
         before, run = run, SessionRun(context, route, call, wall_s, packed, watch, has_result=True)
@@ -93,13 +93,15 @@ async def in_cell(
         waiter = services.pool.submit(run) if late is None else late
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
-            if watch is not None:
+            if run.audited_elsewhere is not None:
+                watch = run.audited_elsewhere
+            elif watch is not None:
                 await run.audited(watch)
         except BaseException:
             if context.fate is not None:
                 context.fate.delivered = run.started_at > 0
                 context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
-            run.abandon(watch)
+            run.abandon(None if run.audited_elsewhere is not None else watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
             return made(Ran, (route, outcome, run.used, run, watch, ""))
@@ -110,13 +112,13 @@ async def in_cell(
             return unusable(error)
 
 
-def _has_kept_writers(services: Services, route: Route) -> bool:
+def has_kept_writers(services: Services, route: Route) -> bool:
     """Whether a kept process of any session may write to a path to which cells of this route may."""
     mine = route.spec.profile.writable
     return any(overlap(mine, writable) for writable in services.pool.kept_writable())
 
 
-def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
+def unseen(error: SandboxError | OSError) -> SandboxUnavailable:
     """The outcome if the workspace could not be inspected before the call."""
     again_s = SOON_S if error.errno in EXHAUSTED else None
     if isinstance(error, SandboxError):
