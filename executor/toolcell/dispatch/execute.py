@@ -75,7 +75,7 @@ async def in_cell(
         if route.guarded is not None:
             try:
                 keeps = bool(route.spec.key.kept_tool)
-                kept = keeps or has_kept_writers(services, route)
+                kept = keeps or has_kept_writers(services, route.spec.profile.writable)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
             except (SandboxError, OSError) as error:
                 return unseen(error)
@@ -112,9 +112,8 @@ async def in_cell(
             return unusable(error)
 
 
-def has_kept_writers(services: Services, route: Route) -> bool:
-    """Whether a kept process of any session may write to a path to which cells of this route may."""
-    mine = route.spec.profile.writable
+def has_kept_writers(services: Services, mine: tuple[str, ...]) -> bool:
+    """Whether a kept process of any session may write to one of these paths."""
     return any(overlap(mine, writable) for writable in services.pool.kept_writable())
 
 

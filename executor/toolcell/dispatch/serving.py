@@ -310,6 +310,10 @@ class SessionRun(Run):
         )
         return self._principal
 
+    def note_connection(self) -> None:
+        """Note that the call's node has served a connection of the call."""
+        self._acted = True
+
     def on_connection(self, connection: socket) -> bool:
         self._acted = True
         if self._egress is None:
