@@ -107,8 +107,6 @@ class Peer:
 
     def connect(self) -> None:
         """Ask the node for a seat."""
-        self._heard_at = time.monotonic()
-        self._owner.at(self._heard_at + self._identity.lease_s / 4, self._watcher(self._name))
         self._send([])
 
     def _watcher(self, name: bytes) -> Callable[[], None]:
@@ -179,6 +177,7 @@ class Peer:
         """End the driver's sessions on the node."""
         self._frames.clear()
         self._send([], leaves=True)
+        self.is_up, self.is_gone = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
 
@@ -229,6 +228,7 @@ class Peer:
                 self.is_gone = True
             elif not self.is_up:
                 self.is_up = True
+                self._owner.at(time.monotonic() + self._identity.lease_s / 4, self._watcher(self._name))
                 self._owner.on_up(self)
         self._owner.on_message(self, message)
 

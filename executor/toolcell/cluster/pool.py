@@ -64,6 +64,7 @@ class ClusterPool:
         *,
         lease_s: float,
         start_s: float,
+        min_nodes: int,
         labels: Placing | None,
         by_workspace: bool,
         reopens: bool,
@@ -76,6 +77,7 @@ class ClusterPool:
         self._members = members
         self._identity = Identity(lease_s)
         self._start_s = start_s
+        self._min_nodes = min_nodes
         self._labels = labels
         self._by_workspace = by_workspace
         self._reopens = reopens
@@ -95,13 +97,13 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its first node. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its first nodes. Raises SandboxUnavailableError if none can run cells."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
             with anyio.move_on_after(self._start_s):
-                while not (self._ups() or self._problem()):
+                while len(self._ups()) < self._min_nodes and not self._problem():
                     await self._changed.wait()
             up = next(iter(self._ups()), None)
             if up is None or up.told is None:
@@ -190,7 +192,6 @@ class ClusterPool:
             except SandboxError as error:
                 _log.warning("the node %s is not used: %s", peer.id, error)
                 peer.leave()
-                peer.is_up, peer.is_gone = False, True
         self._reactor.soon(self._place_waiting)
 
     def _notify(self) -> None:

@@ -26,7 +26,8 @@ class RayCluster:
     - `namespace` names the actors: drivers with the same one share each machine's cells.
     - `lease_s` is the time in seconds (default: 10) after which a machine ends the sessions of a driver that it does
       not hear. A driver gives a silent machine up after twice that time.
-    - `start_s` is how long the start waits for the first machine, in seconds (default: 60).
+    - The start waits for `min_nodes` machines (default: 1), at most `start_s` seconds (default: 60), and fails if none
+      has answered by then.
     - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
       there, besides the supervisor's. `quarantine` is a directory on each machine. The first driver's values hold.
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
@@ -45,6 +46,7 @@ class RayCluster:
         namespace: str = "toolcell",
         lease_s: float = LEASE_S,
         start_s: float = START_S,
+        min_nodes: int = 1,
         max_cells: int | None = None,
         allow_missing: Iterable[str] = (),
         quarantine: str | None = None,
@@ -55,6 +57,7 @@ class RayCluster:
         misuse.check_texts(address=address, namespace=namespace)
         self._lease_s = misuse.seconds("lease_s", lease_s)
         self._start_s = misuse.seconds("start_s", start_s)
+        self._min_nodes = misuse.count("min_nodes", min_nodes, "Pass how many machines the start waits for.")
         if max_cells is not None:
             misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
         misuse.check_callable("labels", labels)
@@ -79,6 +82,7 @@ class RayCluster:
             self._members(host.allow_missing),
             lease_s=self._lease_s,
             start_s=self._start_s,
+            min_nodes=self._min_nodes,
             labels=self._labels,
             by_workspace=self._together,
             reopens=self._reopens,
