@@ -198,8 +198,8 @@ _HOMES = {
     "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
         "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource "
-        "NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
-        "ValidationError parse_error"
+        "NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed "
+        "UnknownTool ValidationError parse_error"
     ),
     "toolcell_tools.failures": (
         "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"

@@ -122,7 +122,7 @@ async def main(shared: Supervisor, workspace: Path) -> AsyncIterator[Session]:
 FIXTURES = frozenset({"shared", "main", "supervise"})
 
 
-def tests_of(module: ModuleType, *, without: dict[str, str]) -> dict[str, Any]:
+def on_cluster(module: ModuleType, *, without: dict[str, str]) -> dict[str, Any]:
     """The names of a module of behaviour tests, to be run on the cluster. Tests that make a supervisor of their own,
     without a fixture, are left out, and those of `without`, each with its reason."""
     names = dict(vars(module))

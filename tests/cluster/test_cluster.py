@@ -95,7 +95,7 @@ async def test_the_channel_and_the_memory_are_the_drivers(shared: Supervisor, wo
     channel, memory = ListChannel(), ListMemory()
     session = await shared.open_session("main", workspace=workspace, channel=channel, memory=memory)
     assert (await session.call("remember", {"text": "the sea"})).unwrap() == ["the sea"]
-    assert [sent[-1] for sent in channel.sent] == ["stored the sea"]
+    assert [text for text, _sender in channel.sent] == ["stored the sea"]
     await session.close()
 
 

@@ -6,11 +6,11 @@ keeps them until the other end has acknowledged them, and hands on received batc
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgpack
 
-__all__ = ["Link", "pack", "unpack"]
+__all__ = ["BatchLink", "pack", "unpack"]
 
 MOST_EARLY: Final = 1_024
 """The most batches that wait for an earlier one. The other end has far fewer under way."""
@@ -18,7 +18,7 @@ MOST_EARLY: Final = 1_024
 
 def pack(value: object) -> bytes:
     """The value as msgpack. Raises ValueError, TypeError or OverflowError for a value that msgpack cannot carry."""
-    return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
+    return msgpack.packb(value, unicode_errors="surrogatepass")
 
 
 def unpack(data: bytes) -> Any:
@@ -26,7 +26,7 @@ def unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
 
 
-class Link:
+class BatchLink:
     """One end of the stream. `received` is the number of the last batch that was handed on."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Link:
         self._early: dict[int, bytes] = {}
 
     def __repr__(self) -> str:
-        return f"<Link {self._sent} sent, {len(self._kept)} not acknowledged · {self.received} received>"
+        return f"<BatchLink {self._sent} sent, {len(self._kept)} not acknowledged · {self.received} received>"
 
     @property
     def under_way(self) -> int:

@@ -31,7 +31,7 @@ class Members(Protocol):
         ...
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
-        """As `peer.Transport`."""
+        """As `peer.Exchanger`."""
         ...
 
     async def settled(self) -> None:

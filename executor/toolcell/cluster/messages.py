@@ -6,7 +6,7 @@ node's supervisor has checked it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from toolcell.wire.frames import Field
 
@@ -204,4 +204,4 @@ def fields_of(message: NodeMessage) -> tuple[object, ...]:
 def message_of(fields: Sequence[Any]) -> NodeMessage:
     """The message of a frame. Raises KeyError or TypeError for a frame of another version."""
     kind, *rest = fields
-    return cast("NodeMessage", _KINDS[kind](*rest))
+    return _KINDS[kind](*rest)

@@ -14,8 +14,8 @@ from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
 from toolcell.supervisor import Supervisor, runtime_of
-from toolcell_tools.base import base_tools
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.base import base_tools
 
 from .link import pack, unpack
 from .messages import NodeTold

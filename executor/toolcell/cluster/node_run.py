@@ -62,9 +62,7 @@ class NodeRun(Run):
 
     def __init__(self, owner: RunOwner, asked: SendCall, spec: CellSpec, exclusive: str) -> None:
         context = asked.context
-        session: Any = _Context(
-            context.get("config", {}), context.get("values", {}), context.get("invocation_id", "")
-        )
+        session: Any = _Context(context.get("config", {}), context.get("values", {}), context.get("invocation_id", ""))
         call = ToolCall(asked.call_id, asked.tool, {}, asked.attempt, session)
         super().__init__(call, spec, asked.wall_s, exclusive, asked.arguments)
         self.number = asked.number

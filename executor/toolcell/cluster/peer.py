@@ -10,11 +10,11 @@ from toolcell.errors import UsageError
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import CellSpec, Run
 
-from .link import Link, pack, unpack
+from .link import BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, SendCall, fields_of, message_of
 from .node import OK, REFUSED
 
-__all__ = ["Identity", "NodeGone", "Peer", "PeerOwner", "Transport"]
+__all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
 
 _log = logging.getLogger("toolcell.cluster")
 MOST_FRAMES: Final = 64
@@ -30,14 +30,14 @@ class NodeGone(Exception):
     """The node, or its actor, has ended for good."""
 
 
-class Transport(Protocol):
+class Exchanger(Protocol):
     """Carries an exchange to a node. `done` is called once, on any thread, with the reply or an exception: NodeGone, or
     another one if a later exchange may succeed."""
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None: ...
 
 
-class Identity:
+class DriverIdentity:
     """The driver's name, its secret token, and its lease in seconds."""
 
     def __init__(self, lease_s: float) -> None:
@@ -61,9 +61,9 @@ class Peer:
     def __init__(
         self,
         owner: PeerOwner,
-        transport: Transport,
+        transport: Exchanger,
         reactor: Reactor,
-        identity: Identity,
+        identity: DriverIdentity,
         id: str,
         labels: Mapping[str, str],
     ) -> None:
@@ -91,7 +91,7 @@ class Peer:
         return f"<Peer {self.id[:8]} {state} · {len(self.runs)} calls · {len(self.sessions)} sessions>"
 
     def _reset(self) -> None:
-        self._link = Link()
+        self._link = BatchLink()
         self._name = os.urandom(8)
         self._incarnation = b""
         self._frames: list[tuple[object, ...]] = []

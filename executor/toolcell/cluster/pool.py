@@ -38,7 +38,7 @@ from .messages import (
     SendCode,
     SendSpec,
 )
-from .peer import Identity, Peer
+from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, outcome_of, watch_of
 
@@ -75,7 +75,7 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = Identity(lease_s)
+        self._identity = DriverIdentity(lease_s)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
@@ -97,7 +97,7 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its first nodes. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()

@@ -1,13 +1,12 @@
 """The cell of a call on a node, as the call's owner in the driver uses it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from toolcell.pool.budget import Charge
 from toolcell.pool.capture import Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES
-from toolcell.pool.run import Ending, Outcome, Run, ServingCell, ServingCalls
+from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import REPLY_BYTES, Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, from_fields

@@ -27,7 +27,7 @@ from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 
-from .link import Link
+from .link import BatchLink
 from .messages import (
     AnswerRequest,
     CondemnCell,
@@ -65,7 +65,7 @@ class NodeOffice(Protocol):
         ...
 
 
-class _Way:
+class _SentSpec:
     """A spec of the driver, on this node. Its workspace may become another directory."""
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
@@ -113,12 +113,12 @@ class Seat:
         self.heard_at = time.monotonic()
         self.is_over = False
         self.services = office.services
-        self.link = Link()
+        self.link = BatchLink()
         self.runs: dict[int, NodeRun] = {}
         self.sessions: set[str] = set()
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._ways: dict[int, _Way] = {}
+        self._ways: dict[int, _SentSpec] = {}
         self._ended: dict[int, NodeRun] = {}
         self._frames: list[tuple[object, ...]] = []
         self._charges: list[Charge] = []
@@ -231,7 +231,7 @@ class Seat:
             case AnswerRequest(number, request, ok, value):
                 self._answer(number, request, ok, value)
             case SendSpec():
-                self._ways[message.number] = _Way(self, message, self._code[message.digest])
+                self._ways[message.number] = _SentSpec(self, message, self._code[message.digest])
                 self.sessions.add(message.session_id)
             case SendCode(digest, tools):
                 self._code[digest] = tuple(tools)
