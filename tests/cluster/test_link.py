@@ -1,5 +1,7 @@
 """The ordered stream between a driver and a node: batches that are lost, repeated or late."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ def test_frames_arrive_once_and_in_order() -> None:
 def test_whatever_is_lost_or_repeated_all_frames_arrive_in_order(fate: list[int]) -> None:
     here, there = BatchLink(), BatchLink()
     batches = [here.send([number]) for number in range(10)]
-    arrived = [frames[0] for each in fate for frames in there.receive([batches[each]])]
+    arrived: list[Any] = [frames[0] for each in fate for frames in there.receive([batches[each]])]
     here.acknowledged(there.received)
     arrived += [frames[0] for frames in there.receive(here.again())]
     assert arrived == list(range(10))
