@@ -1,13 +1,19 @@
 """A supervisor on a cluster: where calls run, what stays with the driver, and the trust between the parts."""
 
+import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise
+from tests.helpers import until
 
 from toolcell import (
     ApprovalRequest,
@@ -209,9 +215,44 @@ async def test_a_cluster_that_is_not_there_is_said_at_the_start(monkeypatch: pyt
     await RayCluster(namespace="another").remove()
 
 
-def test_importing_toolcell_imports_no_ray(ray_nodes: RayNodes) -> None:
-    import subprocess
-    import sys
+async def test_calls_beyond_the_cells_are_a_demand_for_machines(
+    supervise: Supervise, workspace: Path, ray_nodes: RayNodes
+) -> None:
+    small = RayCluster(namespace="small", lease_s=LEASE_S, max_cells=1, min_nodes=2)
+    async with supervise(base_tools(), cluster=small) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(session.call, "shell", {"command": "sleep 1"})
+            with anyio.fail_after(10.0):
+                await until(lambda: _demanded() >= 3)
+    await small.remove()
 
+
+def _demanded() -> int:
+    """The machines that Ray's autoscaler is asked for."""
+    from ray._private import ray_constants
+    from ray.experimental import internal_kv
+
+    found = internal_kv._internal_kv_get(ray_constants.AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+    return len(json.loads(found)) if found else 0
+
+
+async def test_the_status_lists_the_nodes(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    async with supervise(TOOLS, state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("double", {"number": 1})
+        with anyio.fail_after(10.0):
+            while "1 sessions" not in (said := await anyio.to_thread.run_sync(_status, tmp_path / "state")):
+                await anyio.sleep(0.2)
+    assert len(re.findall(r"^node .* up, ", said, re.MULTILINE)) == 2
+
+
+def _status(state: Path) -> str:
+    command = [sys.executable, "-m", "toolcell.cli", "status", "--state", str(state)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def test_importing_toolcell_imports_no_ray(ray_nodes: RayNodes) -> None:
     code = "import sys, toolcell, toolcell.supervisor, toolcell.cluster; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

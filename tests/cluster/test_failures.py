@@ -186,6 +186,30 @@ anyio.run(main)
         driver.stdout.close()
 
 
+async def test_a_silent_node_is_given_up_after_its_lease_and_its_sessions_go_on(
+    supervise: Supervise, workspace: Path
+) -> None:
+    lease_s = 1.5
+    async with supervise(TOOLS, cluster=RayCluster(lease_s=lease_s, min_nodes=2)) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("double", {"number": 1})
+        node = node_of(supervisor, session)
+        silent = supervisor_process(node)
+        silent.suspend()  # as a machine that the network no longer reaches
+        try:
+            began_at = time.monotonic()
+            result = await session.call("double", {"number": 2}, timeout=30.0)
+            assert result.error is not None
+            assert result.error.kind == "node_lost"
+            assert lease_s < time.monotonic() - began_at < 2 * lease_s + 5.0
+            assert (await session.call("double", {"number": 3})).output == 6
+            assert node_of(supervisor, session) != node
+        finally:
+            silent.resume()
+        with anyio.fail_after(PATIENCE_S):
+            await until(lambda: all(each["state"] == "up" for each in runtime_of(supervisor).calls.nodes()))
+
+
 async def test_nodes_can_be_restarted_one_by_one_under_load(supervisor: Supervisor, tmp_path: Path) -> None:
     sessions = [await supervisor.open_session("main", workspace=tmp_path / f"u{each}") for each in range(2)]
     ends: list[list[ToolResult]] = [[] for _ in sessions]

@@ -5,7 +5,7 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import psutil
@@ -18,7 +18,7 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.base import base_tools
 
 from .link import pack, unpack
-from .messages import NodeTold
+from .messages import NodeTold, fields_of
 from .seat import Seat
 
 __all__ = ["OK", "REFUSED", "UNKNOWN", "Node"]
@@ -97,23 +97,26 @@ class Node:
         await self.start()
         driver, token, link, incarnation, lease_s, leaves, again, ack, batches = unpack(data)
         if incarnation and incarnation != self.incarnation:
-            return pack([UNKNOWN, self.incarnation, 0, []])
+            return self._reply(UNKNOWN)
         if self._problem:
-            return pack([OK, self.incarnation, 0, [pack([1, [_told_problem(self._problem)]])]])
+            return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
         seat = self._seats.get(driver)
         if seat is not None and not hmac.compare_digest(seat.token, token):
-            return pack([REFUSED, self.incarnation, 0, []])
+            return self._reply(REFUSED)
         if seat is None or seat.name != link:
             if incarnation:  # its lease was over
-                return pack([UNKNOWN, self.incarnation, 0, []])
+                return self._reply(UNKNOWN)
             if seat is not None:
                 self._end(seat)
             seat = self._seats[driver] = Seat(self, driver, token, link, lease_s)
         if leaves:
             self._end(seat)
-            return pack([OK, self.incarnation, 0, []])
+            return self._reply(OK)
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
-        return pack([OK, self.incarnation, seat.link.received, found])
+        return self._reply(OK, seat.link.received, found)
+
+    def _reply(self, status: str, ack: int = 0, batches: Sequence[bytes] = ()) -> bytes:
+        return pack([status, self.incarnation, ack, list(batches)])
 
     def told(self) -> NodeTold:
         """The node's state, for a driver."""
@@ -151,7 +154,5 @@ class Node:
 
 
 def _told_problem(problem: str) -> tuple[Any, ...]:
-    from .messages import fields_of
-
     report = SandboxReport((), "rootless").to_wire()
     return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, 0))

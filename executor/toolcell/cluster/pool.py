@@ -266,7 +266,7 @@ class ClusterPool:
         if home is not None:
             return home
         workspace = str(spec.session.get("workspace_root", spec.cwd))
-        wanted = self._labels(spec.session) if self._labels is not None else {}
+        wanted: Mapping[str, str] = {} if self._labels is None else self._labels(spec.session)
         facts = [
             NodeFacts(
                 id=peer.id,

@@ -1,5 +1,6 @@
 """Ray as the transport and the membership of a cluster. The only module that imports ray."""
 
+import importlib
 import logging
 import math
 import threading
@@ -28,10 +29,9 @@ CLOSE_S: Final = 10.0
 def import_ray() -> Any:
     """The module ray. Raises UsageError if it is not installed."""
     try:
-        import ray
+        return importlib.import_module("ray")
     except ImportError as error:
         raise UsageError("Ray is not installed. Install it on each machine: pip install 'toolcell[ray]'.") from error
-    return ray
 
 
 class RayMembers:
@@ -90,8 +90,7 @@ class RayMembers:
 
     def _new_actor(self, node_id: str) -> Any:
         """The actor of a machine: the one that is there, or a new one."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+        strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return (
             self._ray.remote(NodeActor)
             .options(
@@ -103,7 +102,7 @@ class RayMembers:
                 max_restarts=-1,
                 max_task_retries=0,
                 max_concurrency=EXCHANGES,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
             )
             .remote(*self._settings)
         )
@@ -117,11 +116,11 @@ class RayMembers:
             await in_thread(partial(self._ask_for, wanted))
 
     def _ask_for(self, machines: int) -> None:
-        from ray.autoscaler.sdk import request_resources
-
-        alive = [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
-        cpus = max(1, int(min(filter(None, alive), default=1)))
-        request_resources(bundles=[{"CPU": cpus}] * machines)
+        sdk: Any = importlib.import_module("ray.autoscaler.sdk")
+        nodes: list[dict[str, Any]] = self._ray.nodes()
+        alive: list[float] = [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
+        cpus = max(1, int(min([each for each in alive if each], default=1.0)))
+        sdk.request_resources(bundles=[{"CPU": cpus}] * machines)
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """Call the machine's actor. `done` gets the reply on a thread of Ray's."""
@@ -136,7 +135,7 @@ class RayMembers:
         except Exception as error:
             self._done(node_id, actor, done, error)
             return
-        future.add_done_callback(lambda ended: self._ended(node_id, actor, done, ended))
+        future.add_done_callback(partial(self._ended, node_id, actor, done))
 
     def _ended(self, node_id: str, actor: Any, done: Callable[[bytes | Exception], None], future: Any) -> None:
         error = future.exception()
