@@ -10,7 +10,7 @@ import pytest
 
 from toolcell import Session, Supervisor, tool
 
-CALLS, APART_S, IN_FLIGHT = 200, 0.05, 100
+ROUNDS, CALLS, APART_S, IN_FLIGHT = 4, 50, 0.05, 100
 
 
 @tool
@@ -40,31 +40,57 @@ async def _quiet(session: Session) -> list[float]:
         assert not (await session.call(echo)).is_error
         took.append(time.perf_counter() - started)
         await anyio.sleep(APART_S)
-    return sorted(took)
+    return took
 
 
 async def _measured(workspace: Path, cells: int | None, work: Any, seconds: float) -> dict[str, float]:
-    stop = anyio.Event()
+    """Alone and beside take turns, so that the machine's other load is in both."""
+    ended = 0
 
-    async def flood(session: Session) -> None:
+    async def flood(session: Session, stop: anyio.Event) -> None:
+        nonlocal ended
         while not stop.is_set():
             await session.call(work, {"seconds": seconds})
+            ended += 1
 
+    async def floods(
+        sessions: list[Session], seconds: float, quiet: Session | None = None
+    ) -> tuple[list[float], float]:
+        """The times of the quiet session's calls, and the calls of the others that ended in a second."""
+        stop = anyio.Event()
+        took, rate = list[float](), 0.0
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                for _ in range(IN_FLIGHT):
+                    tasks.start_soon(flood, session, stop)
+            await anyio.sleep(1.0)
+            before, began = ended, time.perf_counter()
+            if quiet is not None:
+                took = await _quiet(quiet)
+            await anyio.sleep(seconds)
+            rate = (ended - before) / (time.perf_counter() - began)
+            stop.set()
+        return took, rate
+
+    alone: list[float] = []
+    beside: list[float] = []
+    rate = lone_rate = 0.0
     async with Supervisor([echo, rest, burn], max_cells=cells) as supervisor:
         quiet, *others = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
         await quiet.call(echo)
-        alone = await _quiet(quiet)
-        async with anyio.create_task_group() as tasks:
-            for session in others:
-                for _ in range(IN_FLIGHT):
-                    tasks.start_soon(flood, session)
-            await anyio.sleep(1.0)
-            beside = await _quiet(quiet)
-            stop.set()
+        for _ in range(ROUNDS):
+            alone += await _quiet(quiet)
+            took, rate = await floods(others, 0.0, quiet)
+            beside += took
+        _none, lone_rate = await floods(others[:1], 3.0)
+    alone.sort()
+    beside.sort()
     of: Callable[[list[float], float], float] = lambda took, part: took[min(len(took) - 1, int(len(took) * part))] * 1e3  # noqa: E731
     return {
         "alone_p99_ms": round(of(alone, 0.99), 2),
         "beside_p99_ms": round(of(beside, 0.99), 2),
+        "calls_s": round(rate),
+        "lone_flood_calls_s": round(lone_rate),
         "p50_ratio": round(of(beside, 0.5) / of(alone, 0.5), 2),
         "p99_ratio": round(of(beside, 0.99) / of(alone, 0.99), 2),
     }
@@ -72,8 +98,15 @@ async def _measured(workspace: Path, cells: int | None, work: Any, seconds: floa
 
 @pytest.mark.parametrize(
     ("cells", "work", "seconds"),
-    [(4, rest, 0.1), (4, rest, 0.005), (4, burn, 0.005), (None, rest, 0.1), (None, burn, 0.005)],
-    ids=["4 cells, 100 ms of rest", "4 cells, 5 ms of rest", "4 cells, 5 ms of work", "100 ms of rest", "5 ms of work"],
+    [(4, rest, 0.1), (4, rest, 0.005), (4, burn, 0.005), (None, rest, 0.1), (None, rest, 0.005), (None, burn, 0.005)],
+    ids=[
+        "4 cells, 100 ms of rest",
+        "4 cells, 5 ms of rest",
+        "4 cells, 5 ms of work",
+        "100 ms of rest",
+        "5 ms of rest",
+        "5 ms of work",
+    ],
 )
 def test_a_quiet_session_beside_two_that_flood(
     benchmark: Any, tmp_path: Path, cells: int | None, work: Any, seconds: float

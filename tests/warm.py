@@ -3,6 +3,9 @@
 `programs.run` sends each program's command, environment and directory, with the descriptors of its standard streams.
 The answers are the pid of the fork, and later its status. A program is run as `python -I` would run it, but for the
 import of toolcell. Where it goes on as another Python program (`os.execv`), it does so in the same process.
+
+This process is no child of the one that runs the tests, some of which end all children, or look for those that are
+left. It ends when the socket is closed.
 """
 
 import ctypes
@@ -133,5 +136,7 @@ def do_as_execve() -> None:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)
     with socket.socket(fileno=int(sys.argv[1])) as served:
         main(served)

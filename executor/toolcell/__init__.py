@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         Approval,
         DynamicHostOptions,
         DynamicOptions,
+        ExceptionsShown,
         FailureMode,
         Kind,
         Lifetime,
@@ -212,7 +213,8 @@ _HOMES = {
     ),
     "toolcell_tools.host": "HostTool host_tool",
     "toolcell_tools.options": (
-        "Approval DynamicHostOptions DynamicOptions FailureMode Kind Lifetime Mutates Placement ToolOptions Variation"
+        "Approval DynamicHostOptions DynamicOptions ExceptionsShown FailureMode Kind Lifetime Mutates "
+        "Placement ToolOptions Variation"
     ),
     "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
@@ -335,6 +337,7 @@ __all__ = [
     "Embedder",
     "Entry",
     "ErrorBase",
+    "ExceptionsShown",
     "ExecutionError",
     "Explanation",
     "FailureMode",

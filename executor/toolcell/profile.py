@@ -13,10 +13,13 @@ from toolcell_sandbox.refusal import named, refusal, refusing
 
 from .channel_policy import ChannelPolicy
 
-__all__ = ["EXCEPTIONS", "Profile", "pages_in_words"]
+__all__ = ["CHANGES", "EXCEPTIONS", "Profile", "pages_in_words"]
 
 EXCEPTIONS = ("text", "type")
 """What a model reads of an exception; the stricter one last."""
+CHANGES = ("off", "list", "diff")
+"""What a result says of the files that its call has changed; the most last."""
+MOST_CHANGED_FILES = 10_000
 _CELL_FIELDS = tuple(CellProfile.__dataclass_fields__)
 
 
@@ -30,7 +33,9 @@ class Profile(CellProfile):
     https://api.example.com/v1"; none is made without a rule. `web` are the pages that it fetches for tools with the
     grant "web": "*" (the default), hosts, or "seen", for links that the supervisor has found itself. `channel` is what
     tools with the grant "channel" may do there, and how often. `exceptions` says what a model reads of an exception
-    that a tool raised: "text" is its type and its text, "type" its type only. Only the supervisor uses these fields; no
+    that a tool raised: "text" is its type and its text, "type" its type only. `changes` says what a result tells of the
+    files that its call has changed in the workspace: "diff" (path, size, digest, and a diff of small texts), "list" (no
+    diffs) or "off"; at most `changed_files` of them. Only the supervisor uses these fields; no
     cell gets them. The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
     """
 
@@ -38,6 +43,8 @@ class Profile(CellProfile):
     web: Sequence[str] = ("*",)
     channel: ChannelPolicy = field(default_factory=ChannelPolicy)
     exceptions: str = "text"
+    changes: str = "diff"
+    changed_files: int = 200
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +57,12 @@ class Profile(CellProfile):
 
         if self.exceptions not in EXCEPTIONS:
             raise ValueError(f"Profile.exceptions is not one of {', '.join(EXCEPTIONS)}: {self.exceptions!r}.")
+        if self.changes not in CHANGES:
+            raise ValueError(f"Profile.changes is not one of {', '.join(CHANGES)}: {self.changes!r}.")
+        if type(self.changed_files) is not int or not 1 <= self.changed_files <= MOST_CHANGED_FILES:
+            raise ValueError(
+                f"Profile.changed_files is not a number from 1 to {MOST_CHANGED_FILES:,}: {self.changed_files!r}."
+            )
 
     def for_cell(self, **changes: Any) -> CellProfile:
         """The profile of a cell: this one without the fields that only the supervisor uses, with these changed."""

@@ -46,8 +46,8 @@ class SessionResult(_FromSession):
     """What a session that has ended leaves to its parent.
 
     `outcome` is a final state, and `summary` the text that the program gave to `Session.close`. `artifacts` are the
-    last 1,000 paths that its calls and those of the sessions below it made or changed, without their data. `usage`
-    counts all these calls. `errors` are its own calls that failed for good, the last 100.
+    last 1,000 paths that its calls and those of the sessions below it made or changed, without data and diffs.
+    `usage` counts all these calls. `errors` are its own calls that failed for good, the last 100.
     """
 
     outcome: SessionState

@@ -67,6 +67,7 @@ class Supervisor:
       when it is first needed).
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
+    - `journal_bytes` bounds the journal's log: its oldest records are removed (default: everything is kept).
     - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
     - `circuit_breaker` says when a tool whose process keeps crashing is refused; `CircuitBreaker(crashes=0)`: never.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
@@ -106,6 +107,7 @@ class Supervisor:
         quarantine: "str | Path | None" = None,
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
+        journal_bytes: int | None = None,
         concurrency: "Concurrency | None" = None,
         circuit_breaker: "CircuitBreaker | None" = None,
         telemetry: "Telemetry | None" = None,
@@ -139,6 +141,7 @@ class Supervisor:
                 quarantine=quarantine,
                 state=state,
                 model_bytes=model_bytes,
+                journal_bytes=journal_bytes,
                 concurrency=concurrency,
                 circuit_breaker=circuit_breaker,
                 telemetry=telemetry,

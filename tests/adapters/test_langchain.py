@@ -188,9 +188,21 @@ async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session) -> None:
         assert (await main.call("pay", {"amount": 1})).output == {"paid": 1}
 
 
-async def test_without_await_the_tool_says_what_to_use(main: Session) -> None:
+async def test_on_the_loop_of_the_session_the_tool_says_what_to_use(main: Session) -> None:
     with pytest.raises(NotImplementedError, match="ainvoke"):
         (await to_langchain_tool(main, "pay")).invoke({"amount": 1})
+
+
+async def test_an_agent_without_await_works_in_another_thread_and_is_interrupted(main: Session) -> None:
+    agent = await agent_of(main, [("pay", {"amount": 50}), ("pay", {"amount": 5})], checkpointer=InMemorySaver())
+    pay = await to_langchain_tool(main, "pay")
+    with anyio.fail_after(60):
+        state = await anyio.to_thread.run_sync(lambda: agent.invoke({"messages": [("user", "go")]}, THREAD))
+        assert state["__interrupt__"][0].value["action_requests"][0]["name"] == "pay"
+        answer: Command[Any] = Command(resume={"decisions": [{"type": "approve"}]})
+        state = await anyio.to_thread.run_sync(lambda: agent.invoke(answer, THREAD))
+        assert [each.status for each in state["messages"] if isinstance(each, ToolMessage)] == ["success", "success"]
+        assert "paid" in await anyio.to_thread.run_sync(lambda: str(pay.invoke({"amount": 1})))
 
 
 class TestApproval:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,47 @@ def test_a_used_row_that_is_put_back_is_a_replay(path: Path, store: Approvals, a
     with pytest.raises(Unusable, match="used before"):
         restarted.take(request.id)
     assert restarted.submit(asked(), SCHEMA).id != request.id
+
+
+def test_a_withdrawn_or_revoked_row_that_is_put_back_is_over(
+    path: Path, store: Approvals, again: Callable[..., Approvals]
+) -> None:
+    request, other = store.submit(asked(), SCHEMA), store.submit(asked(arguments={"amount": 1}), SCHEMA)
+    store.approve(request.id)
+    standing = store.approve(other.id, for_session=True)
+    assert standing is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        copies = {table: database.execute(f"SELECT * FROM {table}").fetchall() for table in ("requests", "standing")}
+        again().withdraw(request.id)  # another process
+        again().revoke(standing.id)
+        found = store.newly_ended()
+        assert [(id, how) for id, how, _request in found] == [(request.id, "withdrawn"), (standing.id, "revoked")]
+        assert found[0][2] == request and store.newly_ended() == []
+        for table, rows in copies.items():
+            for row in rows:
+                database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    for opened in (store, again(ended=[request.id, standing.id])):  # as the journal knows
+        with pytest.raises(Unusable, match="was withdrawn"):
+            opened.take(request.id)
+        assert opened.covering(asked(arguments={"amount": 7})) is None and opened.standing() == []
+        assert (request.id, "was withdrawn") in opened.refused(asked())
+        assert opened.submit(asked(), SCHEMA).id != request.id
+
+
+def test_a_process_that_hangs_in_its_transaction_does_not_hold_up_the_count(path: Path, store: Approvals) -> None:
+    """The supervisor counts on its event loop."""
+    store.submit(asked(), SCHEMA)
+    assert store.pending_count() == 1
+    with closing(sqlite3.connect(path, isolation_level=None)) as database, ThreadPoolExecutor(1) as threads:
+        database.execute("BEGIN IMMEDIATE")
+        waits = threads.submit(store.submit, asked(arguments={"amount": 1}), SCHEMA)
+        time.sleep(0.1)
+        began = time.monotonic()
+        assert store.pending_count() == 1 and store.newly_ended() == []
+        assert time.monotonic() - began < 0.5
+        database.execute("COMMIT")
+        waits.result()
+    assert store.pending_count() == 2
 
 
 @pytest.mark.parametrize("column", ["used_at", "withdrawn_at"])
@@ -328,3 +370,11 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
         store.approve(request.id)
         assert store.changes() != before and store.take(request.id) == (Approved(), "")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_digest_of_a_confirmation_has_what_the_tool_asks_and_what_it_was_given() -> None:
+    request = asked(asks="confirmation", hint="Pay 5?", payload={"to": "shop/a"}, id="r1", expires_at=1.0)
+    changes: list[dict[str, Any]] = [{"hint": "Pay 6?"}, {"payload": {}}, {"given": ({"n": 1},)}, {"approved": True}]
+    for change in changes:
+        assert replace(request, **change).digest != request.digest, change
+    assert replace(request, call_id="c2").digest == request.digest

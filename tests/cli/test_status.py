@@ -86,3 +86,15 @@ async def test_a_blocked_event_loop_is_noticed(workspace: Path, tmp_path: Path) 
 def test_without_a_supervisor_it_says_so(tmp_path: Path) -> None:
     done = status(tmp_path)
     assert done.returncode == 2 and "no supervisor has run there" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", "[" * 100_000, '{"at": "\x1b[2J"}', "\x1b]0;x\x07", ""])
+def test_a_status_that_somebody_else_has_written_is_damaged(tmp_path: Path, text: str) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    StateDirectory(state).status.write_text(text)
+    if not text:
+        os.truncate(StateDirectory(state).status, 50 * 2**30)
+    done = status(state)
+    assert done.returncode == 2 and "status.json is damaged" in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.rstrip("\n").isprintable()

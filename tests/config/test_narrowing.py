@@ -30,6 +30,8 @@ def data(places: Places, tmp_path: Path) -> Path:
         writable = ["{tmp_path}/data/sub"]
         pass_env = ["LC_ALL", "TZ"]
         network = {{ kind = "proxy", allow = ["example.org", "*.example.com"], max_connections = 8 }}
+        http = ["GET https://*.example.com"]
+        web = ["*.example.com", "seen example.org"]
         """
     )
     return tmp_path / "data"
@@ -48,6 +50,8 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
         protected = ["...", "Makefile"]
         limits = {{ wall_s = 3, memory_bytes = 64000000 }}
         network = {{ kind = "proxy", allow = ["www.example.com:443"], max_connections = 2 }}
+        http = ["GET https://www.example.com"]
+        web = ["seen docs.example.com"]
         [profiles.worker]
         limits.processes = 4
         """
@@ -59,6 +63,7 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
     assert (main.pass_env, main.proc, main.limits.wall_s) == (("TZ",), False, 3)
     assert main.protected == (*Profile().protected, "Makefile")
     assert main.network == ProxyNetwork(allow=["www.example.com:443"], max_connections=2)
+    assert (main.http, main.web) == (("GET https://www.example.com",), ("seen docs.example.com",))
     assert config.profiles[WORKER].limits.processes == 4
 
 
@@ -82,6 +87,12 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
             "network",
             "reaches hosts, or moves more, than the settings below it allow",
         ),
+        (
+            "http = ['POST https://www.example.com']",
+            "http[0]",
+            "allows requests that the settings below it do not: 'POST https://www.example.com'",
+        ),
+        ("web = ['example.org']", "web[0]", "allows pages that the settings below it do not: 'example.org'"),
         ("network.kind = 'host'", "network", "reaches hosts, or moves more, than the settings below it allow"),
     ],
 )

@@ -23,6 +23,8 @@ FRAMEWORKS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "opena
 """The extras whose programs `tests/adapters/test_documents.py` runs."""
 EXTRAS = (*FRAMEWORKS, "ray")
 """With that whose programs `tests/cluster/test_documents.py` runs."""
+TRAINING = ("openrlhf", "skyrl", "swe-rex", "verl")
+"""The frameworks whose programs `tests/training/test_documents.py` runs. They need no model."""
 MODELS = ROOT / "tests/adapters/models"
 """What defines each framework's scripted `model`."""
 _BLOCK = re.compile(

@@ -14,7 +14,7 @@ from tests.programs import run as run_program
 
 from toolcell import load_config
 
-from .pages import EXTRAS, PAGES, SETUPS, Block, blocks, commands, programs, shown_tests, shows
+from .pages import EXTRAS, PAGES, SETUPS, TRAINING, Block, blocks, commands, programs, shown_tests, shows
 
 RUN = Path(__file__).parent / "run_blocks.py"
 LANGUAGES = {"python", "output", "toml", "console", "sh", "yaml", "dockerfile", "text"}
@@ -99,7 +99,7 @@ def test_every_block_says_what_it_is(page: str) -> None:
         assert block.language in LANGUAGES, f"{page}:{block.line}"
         assert block.mark in {"", "setup", "continues", "pytest", "exit", "extra"}, f"{page}:{block.line}"
         assert block.mark != "setup" or (SETUPS / f"{block.value}.py").is_file()
-        assert block.mark != "extra" or block.value in EXTRAS, f"{page}:{block.line}: nothing runs it"
+        assert block.mark != "extra" or block.value in (*EXTRAS, *TRAINING), f"{page}:{block.line}: nothing runs it"
 
 
 def test_every_setup_is_used() -> None:

@@ -14,6 +14,15 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by 
 
 SAYS = {
     "approvals_service": ["a stranger asks: 401", '"paid 50"', "again: 409", "The clerk said no."],
+    "repair_a_project": [
+        "a researcher was refused: The tool 'edit' needs write",
+        'before the repair: File "README.rst", line 41',
+        "after the first try: FAIL: test_continuation FAIL: test_semicolon",
+        "Repaired: a comment is no part of a value.",
+        "an inline comment after a value ends it",
+        "memory_search ok",
+        "It used memory.store(",
+    ],
     "code_review": ["return eval(text)", "a worker session holds no write handle", "TODO: taxes"],
 }
 """What the output of some of them must have."""

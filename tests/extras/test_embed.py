@@ -2,6 +2,8 @@
 
 import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -139,3 +141,12 @@ async def test_an_agent_finds_what_it_learned_after_a_restart_by_other_words(tmp
             else:
                 (record,) = (await session.call("memory_search", {"query": query})).output["records"]
                 assert record["text"] == FACTS["cat"]
+
+
+def test_the_example_that_repairs_a_project_finds_its_decision_by_other_words(tmp_path: Path) -> None:
+    program = Path(__file__).parent.parent.parent / "examples" / "repair_a_project.py"
+    ran = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0 and ran.stderr == "", ran.stderr
+    assert "By 'trailing remarks': In iniconfig, an inline comment after a value ends it" in ran.stdout

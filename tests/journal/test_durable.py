@@ -107,6 +107,18 @@ def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
     assert [record.call_id for _number, record in found] == ["a"]
 
 
+def test_records_that_the_index_does_not_have_come_from_the_log(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    for name in ("a", "b", "c"):
+        journal.write(end(name))
+    journal.close()
+    reader = JournalReader(tmp_path / "log", tmp_path / "no index")
+    found = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=10)
+    assert [record.call_id for _number, record in found] == ["a", "b", "c"]
+    last = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=2)
+    assert [record.call_id for _number, record in last] == ["b", "c"]
+
+
 def test_what_a_power_failure_has_cut_off_is_set_aside(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
@@ -200,6 +212,16 @@ def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> No
         assert b"".join(path.read_bytes() for path in tmp_path.glob("log.cut-*")) == rest
         for path in tmp_path.glob("log.cut-*"):
             path.unlink()
+
+
+def test_a_log_that_somebody_has_made_huge_is_damage_and_is_not_read_to_its_end(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.close()
+    os.truncate(tmp_path / "log", 50 * 2**30)
+    with pytest.raises(BrokenChain, match="does not fit its digest"):
+        JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    with pytest.raises(BrokenChain, match="does not fit its digest"):
+        opened(tmp_path)
 
 
 def test_zeros_in_the_middle_are_damage(tmp_path: Path) -> None:

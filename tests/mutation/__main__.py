@@ -21,7 +21,7 @@ from .worker import ROOT, Outcome, Worker
 
 HERE = Path(__file__).parent
 RESULTS = ROOT / ".mutation" / "results.jsonl"
-COUNT = 200
+COUNT = 250
 SEED = "toolcell"
 WANTED = 0.90
 NOTICED = {"killed", "timeout"}

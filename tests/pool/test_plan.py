@@ -13,6 +13,7 @@ from toolcell.pool.plan import (
     Spawn,
     behind,
     fairly,
+    foremost,
     may_queue,
     obstacle,
     outlived,
@@ -248,3 +249,10 @@ def test_calls_in_a_row_count_once_for_a_call_that_overtakes_them() -> None:
     assert behind(FakeRun(spec()), queues) == {"s": [writes[0], kept[0], *reads]}
     assert behind(FakeRun(spec(), exclusive="w"), queues) == {"s": [*writes, kept[0], *reads]}
     assert behind(FakeRun(spec(kept="repl")), queues) == {"s": [writes[0], *kept, *reads]}
+
+
+def test_a_long_queue_is_looked_at_as_far_as_its_calls_can_be_next() -> None:
+    same, other = spec(), spec(grants="write")
+    runs = [FakeRun(same) for _ in range(5)] + [FakeRun(other), FakeRun(same, "word"), FakeRun(same, "word")]
+    assert foremost(runs, 3) == [*runs[:3], *runs[5:]]
+    assert foremost(runs, 1) == [runs[0], runs[5], runs[6]]

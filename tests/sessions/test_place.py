@@ -41,3 +41,11 @@ def test_another_directory_of_that_name_is_another_place(directory: Path) -> Non
     assert first.now(str(directory)) == DirectoryIdentity()
     directory.mkdir()
     assert first.now(str(directory)).identity != first.identity
+
+
+def test_a_file_at_the_place_of_a_workspace_is_told_from_a_directory_and_a_link(directory: Path) -> None:
+    link, file = directory.with_name("link"), directory.with_name("file")
+    link.symlink_to(directory)
+    file.touch()
+    taken = [DirectoryIdentity().now(str(path)).is_taken for path in (directory, link, file)]
+    assert taken == [False, False, True]

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from toolcell import UsageError
+from toolcell import Approvals, UsageError
+from toolcell.cli.audit import directory_of
 from toolcell.state import StateDirectory
 from toolcell.state.directory import VERSION
 
@@ -77,6 +79,9 @@ def test_a_later_version_is_refused_and_a_wrong_one_is_told(state: StateDirector
     with pytest.raises(UsageError, match=f"has version 99, and this toolcell knows {VERSION}"):
         state.open_to_write()
     (state.path / "version").write_text("one\n")
+    with pytest.raises(UsageError, match="has no version number"):
+        state.open_to_write()
+    os.truncate(state.path / "version", 50 * 2**30)
     with pytest.raises(UsageError, match="has no version number"):
         state.open_to_write()
     (state.path / "version").unlink()
@@ -160,3 +165,24 @@ def test_a_key_that_is_half_made_is_nobodys(state: StateDirectory) -> None:
     assert len({run.communicate()[0] for run in runs}) == 1 and {run.returncode for run in runs} == {0}
     assert [path.name for path in state.path.glob(".key*")] == []
     state.close()
+
+
+@pytest.mark.parametrize("name", ["journal.log", "journal.sqlite", "approvals.sqlite-wal", "key", "status.json"])
+@pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO", "a directory"])
+def test_what_stands_in_the_place_of_a_file_is_refused_and_not_touched(
+    state: StateDirectory, tmp_path: Path, name: str, kind: str
+) -> None:
+    """A supervisor would follow the link to change a mode there, and wait for ever for the other end of the FIFO."""
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    outside.chmod(0o644)
+    state.open_to_write()
+    state.close()
+    place = state.path / name
+    place.unlink(missing_ok=True)
+    makers = {"a symbolic link": lambda: place.symlink_to(outside), "a FIFO": lambda: os.mkfifo(place)}
+    makers.get(kind, place.mkdir)()
+    for use in (state.open_to_write, lambda: Approvals.open(state.path), lambda: directory_of(str(state.path))):
+        with pytest.raises(UsageError, match=f"{name}' is not a file, but {kind}"):
+            use()
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644 and outside.read_text() == "mine"

@@ -120,6 +120,8 @@ def test_a_tool_cannot_say_where_the_supervisor_keeps_something() -> None:
 
 def test_the_log_keeps_what_a_change_says_of_its_content() -> None:
     log = ArtifactLog()
+    log.record(Artifact("b", "deleted"))
+    assert log.record(Artifact("b", "created")).kind == "modified"
     log.record(Artifact("a", "created"))
     assert log.record(Artifact("a", "modified", "sha256:0", 1, "text/plain")) == Artifact(
         "a", "created", "sha256:0", 1, "text/plain"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolcell_tools import Preview, ToolContext, ToolDefinitionError, base_tools, dynamic_tool, tool
+from toolcell_tools.preview import is_printable, printable
 from toolcell_tools.workspace import DeniedWorkspace
 
 BASE = {one.name: one for one in base_tools()}
@@ -145,3 +146,11 @@ def test_every_base_tool_that_is_not_read_only_has_a_preview() -> None:
         *(name for name, one in BASE.items() if not one.declaration.annotations.read_only),
         "web_fetch",
     }
+
+
+def test_printable_escapes_what_does_not_print_and_keeps_what_it_is_told_to() -> None:
+    assert printable("a\x1b[2J\n\u202e\u3164\ud800é") == "a\\x1b[2J\\n\\u202e\\u3164\\ud800é"
+    assert printable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+    assert is_printable("a\n\té", keep="\n\t") and not is_printable("\u2800") and not is_printable("a\n")
+    every = "".join(map(chr, range(0x3000)))
+    assert is_printable(printable(every)) and printable(printable(every)) == printable(every)

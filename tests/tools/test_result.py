@@ -345,3 +345,17 @@ def test_the_raisables_cross_pickle_and_name_the_remedy() -> None:
     missing = pickle.loads(pickle.dumps(MissingCapability(Capability.READ)))
     assert missing.capability is Capability.READ
     assert "Add needs={Capability.READ} to the tool" in str(missing)
+
+
+def test_printed_a_result_is_one_short_line() -> None:
+    made = ToolResult(output={"exit_code": 0}, tool="shell", usage=Usage(wall_s=0.0123))
+    assert str(made) == "<ToolResult of shell: {'exit_code': 0} · 0.0123 s>"
+    failed = ToolResult.build(error=Timeout(message="It took\x1b[2J too long.", elapsed=2.0), tool="shell")
+    assert str(failed) == "<ToolResult of shell: Timeout: It took\\x1b[2J too long.>"
+    deep: list[object] = []
+    for _ in range(60):
+        deep = [deep] * 8
+    for output in ("x" * 1_000_000, deep, {str(number): "y" * 1_000 for number in range(1_000)}):
+        assert len(str(ToolResult.build(output=output, artifacts=[Artifact("a", "created")] * 3))) < 400
+    assert "1 artifact>" in str(ToolResult(artifacts=[Artifact("a", "created")]))
+    assert str(ToolResult(content=[TextBlock(text="a")], tool="t")) == "<ToolResult of t: 1 content block>"

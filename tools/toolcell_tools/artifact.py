@@ -24,7 +24,8 @@ class Artifact:
     "deleted", "memory", "output" (the full text of an output too long for a model), "stdout" or "stderr" (the full
     stream, of which the result keeps both ends) or a word of the tool's own. `digest` is "sha256:<hex>" and `size` is
     in bytes, both if known. `media_type` is a MIME type. `data` is the content in base64, for an artifact without a
-    file. `uri` says where the supervisor put the file ("file:…"); a tool cannot set it. Raises ValueError if `data` is
+    file. `uri` says where the supervisor put the file ("file:…"); a tool cannot set it. `diff` is a
+    unified diff of a small text that the supervisor has found changed. Raises ValueError if `data` is
     not base64 or does not match `digest` and `size`.
     """
 
@@ -35,6 +36,7 @@ class Artifact:
     media_type: str | None = None
     data: str | None = None
     uri: str | None = None
+    diff: str | None = None
 
     def __post_init__(self) -> None:
         if self.data is not None:

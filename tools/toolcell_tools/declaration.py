@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from .annotations import Annotations
 from .capability import Capability, PermissionTier
-from .options import FailureMode, Kind, Placement
+from .options import ExceptionsShown, FailureMode, Kind, Placement
 from .signals import SignalKind
 from .signature import underlying
 
@@ -32,8 +32,9 @@ class ToolDeclaration(BaseModel):
 
     `requires_approval` is "depends" if it is a function of the arguments. `failure_schema` describes the data of
     failures. `instructions` is a text for the system prompt, `signals` are the signals that the tool may give, and a
-    tool that `confirms` may ask for a confirmation while it runs. A declaration of kind "provider" carries the
-    provider's own definition unchanged; its parameters schema has no meaning.
+    tool that `confirms` may ask for a confirmation while it runs. `exceptions` says what a model reads of an exception
+    that the tool raised: "text" is its type and its text, "type" its type only. A declaration of kind "provider"
+    carries the provider's own definition unchanged; its parameters schema has no meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +59,7 @@ class ToolDeclaration(BaseModel):
     instructions: str = ""
     signals: frozenset[SignalKind] = frozenset()
     confirms: bool = False
+    exceptions: ExceptionsShown = "text"
     fingerprint: str
     kind: Kind = "function"
     placement: Placement = "cell"

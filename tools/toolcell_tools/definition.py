@@ -8,7 +8,7 @@ from .binder import Binder
 from .capability import CHANGING, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
-from .options import FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
+from .options import ExceptionsShown, FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
 from .pending import LONG_RUNNING_NOTE
 from .rules import (
     capabilities,
@@ -265,6 +265,8 @@ class Tool(Generic[P, R_co]):
         check_choice(self.name, "lifetime", self.lifetime, ("call", "session"))
         self.failure_mode: FailureMode = options.get("failure_mode", "error")
         check_choice(self.name, "failure_mode", self.failure_mode, ("error", "return"))
+        self.exceptions: ExceptionsShown = options.get("exceptions", "text")
+        check_choice(self.name, "exceptions", self.exceptions, ("text", "type"))
         self.long_running = options.get("long_running", False)
         self.return_direct = options.get("return_direct", False)
         check_flag(self.name, "long_running", self.long_running)
@@ -390,6 +392,8 @@ class Tool(Generic[P, R_co]):
         rights: list[object] = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
         if self.instructions or self.signals or self.confirms:
             rights += [self.instructions, sorted(self.signals), self.confirms]
+        if self.exceptions != "text":
+            rights.append(self.exceptions)
         return ToolDeclaration(
             name=self.name,
             description=check_description(self.name, description),
@@ -411,6 +415,7 @@ class Tool(Generic[P, R_co]):
             instructions=self.instructions,
             signals=self.signals,
             confirms=self.confirms,
+            exceptions=self.exceptions,
             fingerprint=fingerprint([self.name, self.version, description, schema, rights], *self._code()),
             kind=self.kind,
             placement=self.placement,

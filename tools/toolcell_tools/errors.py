@@ -159,11 +159,13 @@ class ProtocolViolation(CutShort, frozen=True):
 
 
 class Overloaded(ErrorBase, frozen=True):
-    """There was no room for the call, so it never ran. `retry_after_s` is the time to wait for a retry, in seconds."""
+    """There was no room for the call, so it never ran. `retry_after_s` is the time to wait for a retry, in seconds.
+    `circuit_open`: the reason is the tool, whose process keeps crashing."""
 
     kind: Literal["overloaded"] = "overloaded"
     retryable: bool = True
     retry_after_s: float | None = None
+    circuit_open: bool = False
 
 
 class SandboxUnavailable(ErrorBase, frozen=True):

@@ -4,6 +4,7 @@ from .capability import Capability
 
 __all__ = [
     "MissingCapability",
+    "NoTimeLeft",
     "ProtectedName",
     "RequestDenied",
     "ToolDefinitionError",
@@ -36,6 +37,11 @@ class ToolFailure(Exception):
 
     def __reduce__(self) -> tuple[type["ToolFailure"], tuple[str, object]]:
         return type(self), (self.message, self.data)
+
+
+class NoTimeLeft(ToolFailure):
+    """Raised by a tool to end its call before the deadline, because it cannot end in time. It becomes a Timeout, and a
+    kept process is kept."""
 
 
 class MissingCapability(Exception):

@@ -13,6 +13,7 @@ __all__ = [
     "Approval",
     "DynamicHostOptions",
     "DynamicOptions",
+    "ExceptionsShown",
     "FailureMode",
     "Kind",
     "Lifetime",
@@ -24,6 +25,8 @@ __all__ = [
 
 Lifetime = Literal["call", "session"]
 FailureMode = Literal["error", "return"]
+ExceptionsShown = Literal["text", "type"]
+"""What a model reads of an exception that a tool raised: its type and its text, or its type only."""
 Placement = Literal["cell", "host", "provider"]
 Kind = Literal["function", "typed", "dynamic", "host", "provider"]
 Approval = bool | Callable[[Mapping[str, Any]], bool]
@@ -50,6 +53,7 @@ class _Anywhere(TypedDict, total=False):
     return_direct: bool
     metadata: Mapping[str, Any]
     instructions: str
+    exceptions: ExceptionsShown
 
 
 class _Bounds(_Anywhere, total=False):
@@ -95,7 +99,8 @@ class ToolOptions(_Words, DynamicOptions, total=False):
     If `mutates` returns False for a call, the call is granted no capability of `uses` that changes anything. A
     `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result. `instructions` is a
     text for the system prompt of a model that is offered the tool. `signals` are those that the tool may give to the
-    loop. A tool that `confirms` may call `ctx.confirm`.
+    loop. A tool that `confirms` may call `ctx.confirm`. With `exceptions="type"`, a model reads only the type of an
+    exception that the tool raised; the profile may ask for that too.
     """
 
     output_schema: object

@@ -4,12 +4,13 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from .failures import ToolDefinitionError
 from .signature import is_async, is_generator
 
-__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "ends_of", "printable", "shortened", "transcript"]
+__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "ends_of", "is_printable", "printable", "shortened", "transcript"]
 
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
@@ -77,15 +78,34 @@ def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
 def printable(text: str, keep: str = "") -> str:
     """`text` with an escape such as `\\x1b` for each character that does not print or prints as a blank, except those
     in `keep`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(each if _is_seen(each) or each in keep else each.encode("unicode_escape").decode() for each in text)
+    return text if is_printable(text, keep) else text.translate(_escapes(keep))
 
 
-def _is_seen(character: str) -> bool:
-    return character.isprintable() and character not in _BLANK
+def is_printable(text: str, keep: str = "") -> bool:
+    """Whether `printable` changes nothing."""
+    for each in keep:
+        text = text.replace(each, "")
+    return text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text))
 
 
+class _Escapes(dict[int, str | int]):
+    """What `str.translate` puts in place of each character. It fills up with the characters that it is asked for."""
+
+    def __missing__(self, code: int) -> str | int:
+        character = chr(code)
+        is_seen = character.isprintable() and character not in _BLANK
+        found = code if is_seen else character.encode("unicode_escape").decode()
+        if len(self) < _MOST_ESCAPES:
+            self[code] = found
+        return found
+
+
+@cache
+def _escapes(keep: str) -> _Escapes:
+    return _Escapes({ord(each): each for each in keep})
+
+
+_MOST_ESCAPES = 4096
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5" + "".join(map(chr, range(0xFE00, 0xFE10))))
 """Letters and marks that `str.isprintable` accepts and people cannot see: Unicode's Default_Ignorable_Code_Point, and
 the empty Braille pattern."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
+from reprlib import Repr
 from typing import Annotated, Any, Generic, Literal, Self, cast, overload
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
@@ -15,13 +16,13 @@ from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import CutShort, ToolError, ToolFailed
 from .json_types import Json
 from .pending import Pending
-from .preview import printable
+from .preview import printable, shortened
 from .signals import Signal
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
 
 SCHEMA_VERSION: Literal[1] = 1
-NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut"]
+NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut", "changed_files"]
 FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents allow for one tool result
 
 
@@ -113,6 +114,8 @@ class Notice(_Frozen):
     message: str
 
 
+_REPR = Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 160, 160
 _PENDING = {field.name for field in fields(Pending)}
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()
 
@@ -159,6 +162,18 @@ class ToolResult(_Frozen, Generic[R_co]):
     """What the tool tells the loop that called it. Empty for an error."""
     confirmation: str = ""
     """The id of the request in `supervisor.approvals` that the call waits for, or "". The supervisor sets it."""
+
+    def __str__(self) -> str:
+        """One line for people, of about 300 characters: the tool, its output or error, what else there is, the time."""
+        if self.error is not None:
+            said = f"{type(self.error).__name__}: {printable(shortened(self.error.message))}"
+        elif self.output is None and self.content:
+            said = _counted(self.content, "content block")
+        else:
+            said = shortened(_REPR.repr(self.output))
+        more = [_counted(each, name) for each, name in ((self.artifacts, "artifact"), (self.notices, "notice")) if each]
+        took = [f"{self.usage.wall_s:.3g} s"] if self.usage.wall_s else []
+        return f"<ToolResult of {self.tool or 'no tool'}: {' · '.join([said, *more, *took])}>"
 
     @property
     def is_error(self) -> bool:
@@ -257,6 +272,15 @@ class ToolResult(_Frozen, Generic[R_co]):
         """The notices as lines for the model."""
         return [f"[notice: {' '.join(notice.message.split())}]" for notice in self.notices]
 
+    def told_changes(self, most: int = 20) -> str:
+        """The files that the call created, changed and deleted as a text for a model, a line each; "" without any."""
+        changed = [one for one in self.artifacts if one.kind in ("created", "modified", "deleted")]
+        lines = [
+            f"{one.kind} {printable(shortened(one.path))}" + ("" if one.size is None else f" ({one.size:,} bytes)")
+            for one in changed[:most]
+        ]
+        return "\n".join([*lines, *([f"and {len(changed) - most:,} more"] if len(changed) > most else [])])
+
     def encoded(self) -> bytes:
         """The text of `for_model` before the notices, uncut, as UTF-8."""
         if self.error is not None:
@@ -303,6 +327,10 @@ class ToolResult(_Frozen, Generic[R_co]):
         """
         output = to_json(self.unwrap(), inf_nan_mode="constants")
         return TypeAdapter(kind).validate_json(output)  # as JSON: strict models take a date from a string
+
+
+def _counted(many: Sequence[object], name: str) -> str:
+    return f"{len(many):,} {name}{'' if len(many) == 1 else 's'}"
 
 
 def _json(value: object) -> bytes:

@@ -11,7 +11,7 @@ from .capability import Capability, PermissionTier
 from .context import ToolContext
 from .definition import Tool
 from .failures import ToolDefinitionError
-from .options import FailureMode, Kind, Lifetime, ToolOptions
+from .options import ExceptionsShown, FailureMode, Kind, Lifetime, ToolOptions
 from .rules import suggested_name
 from .signature import evaluated
 from .whole import WholeTool, object_schema, without_none
@@ -55,6 +55,7 @@ class TypedTool(ABC, Generic[In]):
     return_direct: bool
     metadata: Mapping[str, Any]
     instructions: str
+    exceptions: ExceptionsShown
     signals: "Iterable[SignalKind]"
     confirms: bool
     # requires_approval and mutates have no annotation, because a subclass may define them as methods

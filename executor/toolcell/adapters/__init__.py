@@ -1,14 +1,16 @@
 """Adapters for agent frameworks: a session's tools as a framework's tools, and a framework's tools as tools of cells.
 
 One module a framework, named as the extra that installs it: `toolcell.adapters.pydantic_ai`, `.openai_agents`,
-`.langchain`, `.deepagents`, `.adk`, `.llama_index`, `.smolagents`, `.fastmcp`. Importing this package loads none.
+`.langchain`, `.deepagents`, `.adk`, `.llama_index`, `.smolagents`, `.fastmcp`, and for training `.verl`, `.skyrl`,
+`.openrlhf` and `.swe_rex`. Importing this package loads none.
 
 The modules without a framework in their names are the base of all adapters:
 
 - `session_calls`: `SessionCalls`, a session as an adapter uses it: declarations, approval asked ahead, calls.
 - `results`: the parts of a result in the forms that frameworks take.
 - `foreign`: a framework's tool as a tool that runs in a cell.
-- `workspace`: the tools of which sandbox backends are made.
+- `workspace`, `bash_cell`: the tools of which sandbox backends are made.
+- `session_source`: sessions for frameworks that make their tools themselves.
 
 The contract of an adapter:
 

@@ -5,9 +5,10 @@
 Needs the extra `[langchain]`.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, Literal, NoReturn, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 from langchain_core.callbacks import adispatch_custom_event
 from langchain_core.runnables.config import ensure_config
@@ -35,7 +36,7 @@ __all__ = ["LangChainSessionTool", "from_langchain", "to_langchain_tool", "to_la
 
 
 async def to_langchain_tools(session: Session) -> "list[LangChainSessionTool]":
-    """The tools that the session may use now, as LangChain tools for `ainvoke`. Raises ToolsetError."""
+    """The tools that the session may use now, as LangChain tools. Raises ToolsetError."""
     calls = SessionCalls(session)
     return [LangChainSessionTool.of(calls, one) for one in await calls.declarations()]
 
@@ -56,12 +57,15 @@ class LangChainSessionTool(BaseTool):
       HITLResponse or one decision: approve, edit or reject. Outside a graph, the call is an error.
     - Progress goes to the graph's custom stream, as `{"toolcell_progress": {"tool", "call_id", "message",
       "fraction"}}`, and to custom events of that name.
+    - `ainvoke` works on the session's event loop, and `invoke` in any other thread while an asyncio loop runs, as in
+      `await asyncio.to_thread(agent.invoke, …)`.
     """
 
     args_schema: Any = None
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     _calls: SessionCalls = PrivateAttr()
+    _loop: asyncio.AbstractEventLoop | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, calls: SessionCalls, declaration: ToolDeclaration) -> "LangChainSessionTool":
@@ -74,6 +78,10 @@ class LangChainSessionTool(BaseTool):
             metadata={"toolcell_version": declaration.version, "toolcell_tier": declaration.tier.value},
         )
         made._calls = calls
+        try:
+            made._loop = asyncio.get_running_loop()
+        except RuntimeError:  # trio, whose programs have no `invoke`
+            made._loop = None
         return made
 
     def _to_args_and_kwargs(
@@ -83,10 +91,14 @@ class LangChainSessionTool(BaseTool):
         given = self._parse_input(tool_input, tool_call_id)
         return (given, tool_call_id), {}
 
-    def _run(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"The tool {self.name!r} belongs to a session on an event loop. Use ainvoke, or astream, of the agent."
-        )
+    def _run(self, *args: Any, **kwargs: Any) -> tuple[Any, ToolResult]:
+        loop = self._loop
+        if loop is None or not loop.is_running() or _is_running_here(loop):
+            raise NotImplementedError(
+                f"The tool {self.name!r} belongs to a session on an event loop. Use ainvoke, or astream, of the agent; "
+                "or call invoke in another thread: await asyncio.to_thread(agent.invoke, …)."
+            )
+        return asyncio.run_coroutine_threadsafe(self._arun(*args, **kwargs), loop).result()  # in this thread's context
 
     async def _arun(self, *args: Any, **kwargs: Any) -> tuple[Any, ToolResult]:
         arguments, call_id = cast("tuple[dict[str, Any], str | None]", args)
@@ -94,6 +106,13 @@ class LangChainSessionTool(BaseTool):
             self._calls, self.name, arguments, call_id=call_id, on_progress=_reporter(self.name, call_id)
         )
         return _content(result), result
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 async def with_interrupts(

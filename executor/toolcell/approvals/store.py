@@ -3,8 +3,8 @@
 Each row has an HMAC-SHA256 under the key of the state directory (`table`). The request's covers its tool, version,
 arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature, and that of
 the state covers whether the answer was used or withdrawn. So a row that was edited or moved to another id is invalid. A
-whole row that was put back from a copy is found if it was used: the journal keeps the ids. The key guards against
-edited rows, not against the user who owns it.
+row, or a whole database, that was put back from a copy is found if it was used, withdrawn or revoked: the journal keeps
+the ids. The key guards against edited rows, not against the user who owns it.
 """
 
 import os
@@ -49,14 +49,26 @@ class Approvals:
     end it: the same call, made again (session, tool, version and arguments), takes the answer. An answer is used once.
     """
 
-    def __init__(self, path: Path | None = None, key: bytes | None = None, *, used: Iterable[str] = ()) -> None:
-        """`path` is the database, None to keep everything in memory. `used` has the ids of requests whose answers were
-        used, as the journal knows them. Raises sqlite3.Error or OSError."""
+    def __init__(
+        self,
+        path: Path | None = None,
+        key: bytes | None = None,
+        *,
+        used: Iterable[str] = (),
+        ended: Iterable[str] = (),
+    ) -> None:
+        """`path` is the database, None to keep everything in memory. As the journal knows them, `used` has the ids of
+        requests whose answers were used, and `ended` those that were withdrawn, and revoked standing approvals. Raises
+        sqlite3.Error or OSError."""
         self._path = path
         self._lock = threading.Lock()
         self._table = ApprovalTable(path, Signer(key or os.urandom(32)))
         self._kept_s = 0.0 if path is None else KEPT_S
         self._used = set(used)
+        self._ended = set(ended)
+        self._told = set(self._ended)  # those of `_ended` that the journal has
+        self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
+        self._pending = 0  # as last counted
         self._waited: set[str] = set()  # requests for which a call of this process waits
         self._changes = 0
         self.is_ending = False
@@ -70,6 +82,7 @@ class Approvals:
 
         directory = StateDirectory(state)
         directory.require_private()
+        directory.require_files()
         directory.require_version()
         return cls(directory.approvals, directory.key())
 
@@ -94,9 +107,14 @@ class Approvals:
         return [entry for entry in self.all() if entry.state == "pending"]
 
     def pending_count(self) -> int:
-        """The number of requests that wait for an answer, without looking at them."""
-        with self._lock:
-            return self._table.pending()
+        """The number of requests that wait for an answer, without looking at them. It never waits: while another
+        process keeps a thread of this one from writing, it is the number before."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._pending = self._table.pending()
+            finally:
+                self._lock.release()
+        return self._pending
 
     def all(self) -> list[ApprovalEntry]:
         """Every request that is kept, oldest first."""
@@ -159,11 +177,12 @@ class Approvals:
             if entry.state in ("used", "withdrawn", "expired"):
                 raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
             self._table.mark_withdrawn(entry.id)
+            self._ended.add(entry.id)
 
     def standing(self) -> list[StandingApproval]:
         """The standing approvals that hold now."""
         with self._lock:
-            return list(self._table.standing())
+            return [each for each in self._table.standing() if each.id not in self._ended]
 
     def revoke(self, id: str) -> None:
         """End the standing approval with this id, or the only one whose id begins so. Raises UsageError."""
@@ -172,6 +191,7 @@ class Approvals:
             if len(found) != 1:
                 raise UsageError(f"There is no standing approval {id!r}. `toolcell approvals list` lists them.")
             self._table.revoke_standing(found[0])
+            self._ended.add(found[0])
 
     # -- for the supervisor --------------------------------------------------------------------------------------------
 
@@ -181,7 +201,7 @@ class Approvals:
         with self._changing():
             self._table.prune(self._kept_s)
             for entry in self._table.unused(request.tool):
-                is_free = entry.id not in self._waited and entry.id not in self._used
+                is_free = entry.id not in self._waited and not self._is_over(entry.id)
                 if entry.request is not None and is_free and not differences(entry.request, request):
                     self._waited.add(entry.id)
                     return entry.request
@@ -222,6 +242,8 @@ class Approvals:
                 raise Unusable("does not fit its signature")
             if id in self._used:
                 raise Unusable("was used before")
+            if id in self._ended and entry.state != "withdrawn":
+                raise Unusable("was withdrawn")
             if entry.state not in ("approved", "denied"):
                 raise Unusable(f"is {entry.state}")
             self._table.mark_used(id)
@@ -234,7 +256,7 @@ class Approvals:
         with self._changing():
             for entry in reversed(self._table.unused(request.tool)):
                 asked = entry.request
-                if asked is None or asked.asks != "confirmation" or entry.id in self._used:
+                if asked is None or asked.asks != "confirmation" or self._is_over(entry.id):
                     continue
                 if _of_another_call(asked, request):
                     continue
@@ -248,7 +270,8 @@ class Approvals:
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
         with self._lock:
-            return next((each for each in self._table.standing(request.tool) if each.covers(request)), None)
+            living = (each for each in self._table.standing(request.tool) if each.id not in self._ended)
+            return next((each for each in living if each.covers(request)), None)
 
     def refused(self, request: ApprovalRequest) -> list[tuple[str, str]]:
         """The answered requests that nearly fit this call, and do not hold for it: the id, and why not."""
@@ -264,9 +287,28 @@ class Approvals:
                 reasons = differences(entry.request, request)
                 if not reasons and (entry.state == "used" or entry.id in self._used):
                     reasons = ["was used before"]
+                elif not reasons and entry.id in self._ended and entry.state != "withdrawn":
+                    reasons = ["was withdrawn"]
                 if len(reasons) == 1:
                     found.append((entry.id, reasons[0]))
         return found
+
+    def newly_ended(self) -> list[tuple[str, str, ApprovalRequest | None]]:
+        """The requests and standing approvals that were withdrawn or revoked, by this process or another, since the
+        last time: the id, "withdrawn" or "revoked", and the request, if it is valid. From now on they are over, even if
+        their rows are put back. It never waits; what it cannot see now is in the next answer."""
+        changes = self.changes()
+        if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
+            return []
+        try:
+            found = [(id, how) for id, how in self._table.ended() if id not in self._told]
+            entries = {id: self._table.entry(id) for id, how in found if how == "withdrawn"}
+        finally:
+            self._lock.release()
+        self._looked_at = changes
+        self._ended.update(id for id, _how in found)
+        self._told |= self._ended
+        return [(id, how, entry.request if (entry := entries.get(id)) is not None else None) for id, how in found]
 
     def changes(self) -> tuple[int, int] | None:
         """A value that is another one after each change, by this process or another. None if that is not known at this
@@ -285,6 +327,10 @@ class Approvals:
         with self._lock, self._table.transaction():
             yield
             self._changes += 1
+
+    def _is_over(self, id: str) -> bool:
+        """Whether a request is used or withdrawn, whatever its row says."""
+        return id in self._used or id in self._ended
 
     def _questions(self, like: ApprovalRequest) -> int:
         """How many confirmations of this tool are pending in this session."""

@@ -6,10 +6,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .entry import ApprovalEntry, ApprovalState, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical, from_data, to_data
@@ -38,6 +38,7 @@ REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
 )  # fmt: skip
 """The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
 signed less, can be put in."""
+EndedBy = Literal["withdrawn", "revoked"]
 _ANSWERABLE: Final = "answer IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
 
 
@@ -50,12 +51,15 @@ class ApprovalTable:
         self._database = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=BUSY_S
         )
-        if path is not None:
-            os.chmod(path, 0o600)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
-        self._database.executescript(_SCHEMA)
-        self._seen = self._latest(), time.monotonic()
+        with ExitStack() as undo:
+            undo.callback(self._database.close)
+            if path is not None:
+                os.chmod(path, 0o600)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
+            self._database.executescript(_SCHEMA)
+            self._seen = self._latest(), time.monotonic()
+            undo.pop_all()
 
     def close(self) -> None:
         self._database.close()
@@ -179,6 +183,15 @@ class ApprovalTable:
         query = f"SELECT count(*) FROM requests WHERE {_ANSWERABLE}"
         (number,) = self._database.execute(query, (self.now(),)).fetchone()
         return int(number)
+
+    def ended(self) -> list[tuple[str, EndedBy]]:
+        """The ids of the requests that were withdrawn and of the standing approvals that were revoked, by their rows,
+        and which of both happened."""
+        query = (
+            "SELECT id, 'withdrawn' FROM requests WHERE withdrawn_at IS NOT NULL "
+            "UNION ALL SELECT id, 'revoked' FROM standing WHERE revoked_at IS NOT NULL"
+        )
+        return self._database.execute(query).fetchall()
 
     def prune(self, kept_s: float) -> None:
         """Remove what expired more than `kept_s` seconds ago."""

@@ -8,7 +8,7 @@ import json
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 from urllib.parse import quote
 
 from toolcell.backends.errors import Refused, Unreachable
@@ -104,12 +104,11 @@ class SearXNG(_Engine):
         return await self._hits({"q": query, "format": "json"}, limit, lambda answer: answer["results"], "content")
 
 
-class BraveSearch(_Engine):
-    """The web search of Brave's API. `url` is the endpoint that Brave names, which ends in "/web/search".
+class _KeyedEngine(_Engine):
+    """An engine that needs a key, which is sent in its own way."""
 
-    `key` is sent in the header X-Subscription-Token: Credential(header=…, value_env="BRAVE_KEY"), or its environment
-    variable's name.
-    """
+    _header: ClassVar[str] = "Authorization"
+    _prefix: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -121,8 +120,18 @@ class BraveSearch(_Engine):
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        given = Credential(header="X-Subscription-Token", value_env=key) if isinstance(key, str) else key
+        given = Credential(header=self._header, prefix=self._prefix, value_env=key) if isinstance(key, str) else key
         super().__init__(url, given, private=private, timeout_s=timeout_s, resolve=resolve, tls=tls)
+
+
+class BraveSearch(_KeyedEngine):
+    """The web search of Brave's API. `url` is the endpoint that Brave names, which ends in "/web/search".
+
+    `key` is sent in the header X-Subscription-Token: Credential(header=…, value_env="BRAVE_KEY"), or its environment
+    variable's name.
+    """
+
+    _header = "X-Subscription-Token"
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         count = str(max(1, min(limit, 20)))  # the API's own bound
@@ -131,24 +140,13 @@ class BraveSearch(_Engine):
         )
 
 
-class TavilySearch(_Engine):
+class TavilySearch(_KeyedEngine):
     """The search of Tavily's API. `url` is the endpoint that Tavily names, which ends in "/search".
 
     `key` is sent as a bearer token: a Credential, or the name of its environment variable.
     """
 
-    def __init__(
-        self,
-        url: str,
-        key: Credential | str,
-        *,
-        private: bool = False,
-        timeout_s: float = 15.0,
-        resolve: Resolver = resolve_with_system,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        given = Credential(prefix="Bearer ", value_env=key) if isinstance(key, str) else key
-        super().__init__(url, given, private=private, timeout_s=timeout_s, resolve=resolve, tls=tls)
+    _prefix = "Bearer "
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         asked = {"query": query, "max_results": max(1, min(limit, 20))}  # the API's own bound

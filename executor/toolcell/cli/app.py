@@ -232,6 +232,7 @@ def approvals_show(request: str, state: str | None, as_json: bool) -> None:
 @_request
 @_state
 @click.option("--arguments", metavar="JSON", help="Run the call with these arguments instead.")
+@click.option("--payload", metavar="JSON", help="Data for a tool that has asked for a confirmation.")
 @click.option("--for-session", is_flag=True, help="Approve all later calls of the tool in this session too.")
 @click.option(
     "--matching",
@@ -247,7 +248,13 @@ def approvals_show(request: str, state: str | None, as_json: bool) -> None:
     help="How long --for-session or --matching holds.",
 )
 def approvals_approve(
-    request: str, state: str | None, arguments: str | None, for_session: bool, matching: tuple[str, ...], hours: float
+    request: str,
+    state: str | None,
+    arguments: str | None,
+    payload: str | None,
+    for_session: bool,
+    matching: tuple[str, ...],
+    hours: float,
 ) -> None:
     """Approve the request with the id REQUEST, or the only one whose id begins so."""
     from . import approvals as it
@@ -255,7 +262,13 @@ def approvals_approve(
     sys.exit(
         it.guarded(
             lambda: it.approve(
-                state, request, arguments=arguments, for_session=for_session, matching=matching, for_s=hours * 3600
+                state,
+                request,
+                arguments=arguments,
+                payload=payload,
+                for_session=for_session,
+                matching=matching,
+                for_s=hours * 3600,
             )
         )
     )

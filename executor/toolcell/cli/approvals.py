@@ -51,6 +51,7 @@ def approve(
     id: str,
     *,
     arguments: str | None,
+    payload: str | None,
     for_session: bool,
     matching: tuple[str, ...],
     for_s: float,
@@ -59,6 +60,7 @@ def approve(
         standing = store.approve(
             id,
             arguments=None if arguments is None else _arguments(arguments),
+            payload=None if payload is None else _json("--payload", payload),
             for_session=for_session,
             pattern=_pattern(matching),
             for_s=for_s,
@@ -116,11 +118,16 @@ def _who() -> str:
         return "toolcell approvals"
 
 
-def _arguments(text: str) -> Mapping[str, Any]:
+def _json(option: str, text: str) -> object:
     try:
         found: object = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"--arguments is not JSON: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{option} is not JSON: {error}.") from None
+    return found
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    found = _json("--arguments", text)
     if not isinstance(found, dict):
         raise UsageError("--arguments is not a JSON object. Write, for example, '{\"amount\": 5}'.")
     return cast("dict[str, Any]", found)
@@ -173,6 +180,8 @@ def _story(entry: ApprovalEntry) -> Iterator[str]:
         yield f"answered    {time_of(entry.answered_at)} by {printable(entry.answered_by) or 'a program'}"
     if entry.arguments is not None:
         yield f"instead     {printable(json.dumps(entry.arguments))}"
+    if entry.payload is not None:
+        yield f"payload     {printable(json.dumps(entry.payload))}"
     if entry.message:
         yield f"message     {printable(entry.message)}"
 

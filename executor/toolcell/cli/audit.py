@@ -17,11 +17,13 @@ from toolcell_tools.preview import printable
 
 
 def directory_of(state: str | None) -> StateDirectory:
-    """The given state directory, or the one in the user's settings. Raises UsageError."""
+    """The given state directory, or the one in the user's settings. Raises UsageError, also if a file in it is none."""
     place = state if state is not None else load_config().state
     if place is None:
         raise UsageError("No state directory is set. Pass --state DIRECTORY, or set state in the user's toolcell.toml.")
-    return StateDirectory(place)
+    directory = StateDirectory(place)
+    directory.require_files()
+    return directory
 
 
 def reader_of(state: str | None) -> JournalReader:

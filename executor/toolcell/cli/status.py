@@ -12,6 +12,7 @@ from toolcell_tools.preview import printable
 
 from .audit import directory_of
 
+MOST_BYTES = 64 * 1024 * 1024
 STALE_S = 5.0
 """A status that is older than this is not of a supervisor whose event loop runs."""
 
@@ -23,7 +24,7 @@ def run(state: str | None, *, as_json: bool) -> int:
         status = _read(directory.status)
         is_running = directory.is_written()
     except (UsageError, OSError, ValueError) as error:
-        click.echo(str(error), err=True)
+        click.echo(printable(str(error)), err=True)
         return 2
     age_s = time.time() - status["at"]
     problems: list[str] = list(status["problems"]) if is_running else []
@@ -44,11 +45,15 @@ def run(state: str | None, *, as_json: bool) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        with open(path, "rb") as file:
+            found: dict[str, Any] = json.loads(file.read(MOST_BYTES))
+        _lines(found, list(found["problems"]), is_running=True)  # raises for what is no status
+        float(found["at"])
     except FileNotFoundError:
         raise UsageError(f"There is no status in {str(path.parent)!r}: no supervisor has run there.") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged ({error}). A running supervisor writes it again each second.") from None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{path} is damaged ({what}). A running supervisor writes it again each second.") from None
     return found
 
 

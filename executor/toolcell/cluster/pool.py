@@ -377,6 +377,8 @@ class ClusterPool:
             outcome.progress = outcome.progress or run.last_progress
             later = run.on_ended()
             run.end(outcome, time.monotonic(), later=later)
+        if run.gone is not None:  # the node has waited for its processes
+            run.gone.set()
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

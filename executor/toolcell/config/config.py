@@ -31,6 +31,7 @@ class Config:
     allow_missing: frozenset[str] = frozenset()
     approval_timeout_s: float | None = None
     model_bytes: int | None = None
+    journal_bytes: int | None = None
     quarantine: str | None = None
     state: str | None = None
     policy: TierPolicy | None = None

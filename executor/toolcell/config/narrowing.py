@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from toolcell import web_rules
 from toolcell.http_rules import rules_of
-from toolcell.profile import EXCEPTIONS, Profile
+from toolcell.profile import CHANGES, EXCEPTIONS, Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, is_below
@@ -114,6 +114,16 @@ def _exceptions(old: Profile, new: Profile) -> Iterator[Complaint]:
         yield (), "shows the text of exceptions"
 
 
+def _changes(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if CHANGES.index(new.changes) < CHANGES.index(old.changes):
+        yield (), "says less of the files that calls change"
+
+
+def _changed_files(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if new.changed_files < old.changed_files:
+        yield (), "lists fewer of the files that calls change"
+
+
 def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
     if new.proc and not old.proc:
         yield (), "gives the cell a /proc"
@@ -138,5 +148,7 @@ _RULES: Mapping[str, Rule] = {
     "unchecked": _unchecked,
     "quarantined": _quarantined,
     "exceptions": _exceptions,
+    "changes": _changes,
+    "changed_files": _changed_files,
     "proc": _proc,
 }

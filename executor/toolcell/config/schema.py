@@ -216,6 +216,11 @@ def _table(name: str, of: Mapping[str, object]) -> type[_Table]:
     return cast("type[_Table]", make(name, __base__=_Table, **{field: (kind, None) for field, kind in of.items()}))
 
 
+def _left_out() -> Any:
+    """The default of a table, which may be left out."""
+    return Field(default=None)
+
+
 LimitsTable = _table("LimitsTable", {each.name: Annotated[Any, _limit(each.name)] for each in fields(Limits)})
 
 
@@ -279,24 +284,26 @@ class ProfileTable(_Table):
     """The fields of Profile, except `cwd`, which each call sets."""
 
     grants: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
-    limits: LimitsTable = Field(default=None)  # type: ignore[valid-type]
+    limits: LimitsTable = _left_out()  # type: ignore[valid-type]
     readable: _Texts = []
     writable: _Texts = []
     system: _Texts = []
     env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
     pass_env: Annotated[list[Annotated[_Text, AfterValidator(_variable_name)]], _Listed] = []
-    network: NetworkTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    network: NetworkTable = _left_out()
     http: Annotated[list[Annotated[_Text, _asking("Profile.http ", HttpRule.parse)]], _Listed] = []
     web: Annotated[
         list[Annotated[_Text, _asking("Profile.web ", WebRule.parse)]], BeforeValidator(_one_or_more_texts)
     ] = []
-    channel: ChannelPolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    channel: ChannelPolicyTable = _left_out()
     proc: _Flag = True
     hostname: Annotated[_Text, _of_profile("hostname")] = ""
     protected: Annotated[list[Annotated[_Text, _asking("", _protected_name)]], _Listed] = []
     unchecked: Annotated[_Text, _of_profile("unchecked")] = ""
     quarantined: Annotated[_Text, _of_profile("quarantined")] = ""
     exceptions: Annotated[_Text, _of_profile("exceptions")] = ""
+    changes: Annotated[_Text, _of_profile("changes")] = ""
+    changed_files: Annotated[int, _is("a number", int), _of_profile("changed_files")] = 200
 
 
 def _one_or_more(value: object) -> list[object]:
@@ -358,7 +365,7 @@ class WebTable(_Table):
     """The options of PublicWeb that are plain data."""
 
     wanted: ClassVar[str] = "a table such as { robots = true, cache_bytes = 50_000_000 }"
-    search: SearchTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    search: SearchTable = _left_out()
     allow_private: _Texts = []
     timeout_s: _Seconds = 15.0
     max_redirects: Annotated[int, _is(_words(0), int), _whole(0)] = 5
@@ -405,13 +412,14 @@ class SupervisorTable(_Table):
         float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)
     ] = 1.0
     model_bytes: _Count = 1
+    journal_bytes: _Count = 1
     quarantine: _Text = ""
     state: _Text = ""
-    channel: ChannelTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    memory: MemoryTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    web: WebTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    circuit_breaker: CircuitBreakerTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    channel: ChannelTable = _left_out()
+    memory: MemoryTable = _left_out()
+    web: WebTable = _left_out()
+    concurrency: ConcurrencyTable = _left_out()
+    circuit_breaker: CircuitBreakerTable = _left_out()
     session_ttl_s: Annotated[
         dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], _Lifetime],
         _values_of("a table such as { worker = 600 }"),
@@ -465,7 +473,7 @@ class McpServerTable(_Table):
     headers: Annotated[dict[_Text, _Text], _table_of("text")] = {}
     type: Annotated[_Text, _known("transport", frozenset({"stdio", "http", "streamable-http"}))] = ""
     disabled: _Flag = False
-    profile: ProfileTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    profile: ProfileTable = _left_out()
     needs: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
     tier: Annotated[_Text, _known("tier", frozenset(PermissionTier))] = ""
     tiers: Annotated[
@@ -495,9 +503,9 @@ class FileTable(_Table):
     """A whole toolcell.toml. `state` may stand here or in [supervisor]."""
 
     state: _Text = ""
-    profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
-    supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    policy: PolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    profiles: ProfilesTable = _left_out()  # type: ignore[valid-type]
+    supervisor: SupervisorTable = _left_out()
+    policy: PolicyTable = _left_out()
     mcpServers: Annotated[
         dict[Annotated[_Text, AfterValidator(_not_empty)], McpServerTable],
         _values_of('a table such as { git = { command = "mcp-server-git" } }'),

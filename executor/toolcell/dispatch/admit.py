@@ -64,6 +64,7 @@ async def admit(
                 f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
             ),
             retry_after_s=round(refused_s, 2),
+            circuit_open=True,
         )
     if meter is not None:
         reached = meter.begin()

@@ -12,9 +12,10 @@ from toolcell_tools.result import ToolResult, Usage
 from . import hooks
 from .admit import judge
 from .catalog import Checks
+from .changed_files import with_changes
 from .context import CallContext
 from .execute import Ran
-from .present import NOTHING, fitting, left_by_hooks
+from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
 from .redacted import redacted, redacted_error, type_only
@@ -32,7 +33,11 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
-    if outcome.reason == "exception" and outcome.ending == "error" and caller.profile.exceptions == "type":
+    if (
+        outcome.reason == "exception"
+        and outcome.ending == "error"
+        and "type" in (caller.profile.exceptions, route.declaration.exceptions)
+    ):
         outcome = type_only(outcome)
     result, lie = result_of(route, call, outcome, used)
     if run is not None:
@@ -56,6 +61,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
             result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
         elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
             result = result.model_copy(update={"notices": (*result.notices, busy)})
+    if run is not None and (changes := run.changes) is not None and (changes.found or changes.unknown):
+        result = await with_changes(result, changes)
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
@@ -83,6 +90,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
+    result = for_people(result)
     # record
     tally = caller.tally  # added to here, because a call of a method would take time in each call
     tally.calls += 1
@@ -133,6 +141,7 @@ async def put_in_place(
     if result.error is None and not services.overflow.fits(0):
         own = caller.workspace if caller.grants >= READ_ON else None
         result = await services.overflow.spilled(result, own)
+    result = for_people(result)
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)
     record(services, caller.id, call, tool.version, result.error, display=result.display, by=by)

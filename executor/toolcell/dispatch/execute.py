@@ -9,6 +9,7 @@ from toolcell.errors import UsageError
 from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
+from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Watch, overlap
 from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
@@ -72,36 +73,44 @@ async def in_cell(
     while True:
         if route.is_misplaced:
             return _MISPLACED
+        changed: CallChanges | None = None
+        if route.tracked is not None:
+            changed = await route.tracked.enter(context.caller.profile.changed_files)
         if route.guarded is not None:
             try:
                 keeps = bool(route.spec.key.kept_tool)
                 kept = keeps or has_kept_writers(services, route.spec.profile.writable)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
-            except (SandboxError, OSError) as error:
-                return unseen(error)
-            except NoThread as error:
-                return no_thread(error)
-        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, has_result=True)
+            except BaseException as error:
+                if route.tracked is not None and changed is not None:
+                    route.tracked.forget(changed)
+                if isinstance(error, (SandboxError, OSError)):
+                    return unseen(error)
+                if isinstance(error, NoThread):
+                    return no_thread(error)
+                raise
+        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True)
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         if confirm is not None:
             run.confirm = confirm
         late: Outcome | None = None
-        if watch is not None and (life.closed or context.routes.has_moved(route)):  # while `enter` was awaited
+        if (watch is not None or changed is not None) and (
+            life.closed or context.routes.has_moved(route)
+        ):  # while `enter` was awaited
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
-            if run.audited_elsewhere is not None:
-                watch = run.audited_elsewhere
-            elif watch is not None:
+            if run.gone is not None:
                 await run.audited(watch)
+            watch = run.audited_elsewhere or watch
         except BaseException:
             if context.fate is not None:
                 context.fate.delivered = run.started_at > 0
                 context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
-            run.abandon(None if run.audited_elsewhere is not None else watch)
+            run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
             return made(Ran, (route, outcome, run.used, run, watch, ""))

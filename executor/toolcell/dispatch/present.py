@@ -10,9 +10,10 @@ from typing import Any
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.definition import Tool
-from toolcell_tools.encode import encode_json, encode_return
+from toolcell_tools.encode import DISPLAY_TEXT_CHARS, encode_json, encode_return
 from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.failures import Unencodable
+from toolcell_tools.preview import is_printable, printable, shortened
 from toolcell_tools.result import ToolResult
 from toolcell_tools.signals import checked_signals
 
@@ -29,6 +30,15 @@ def fitting(result: ToolResult, schema: OutputSchema | None) -> ToolResult:
     if misfit is None:
         return result
     return result.model_copy(update={**NOTHING, "artifacts": result.artifacts, "error": misfit})
+
+
+def for_people(result: ToolResult) -> ToolResult:
+    """The result with a display that a terminal shows as it is: each control character but newline and tab is escaped,
+    and a display that needs it is cut. A file's name, or a line of a file, may have any character."""
+    if is_printable(result.display, keep="\n\t"):
+        return result
+    shown = printable(shortened(result.display, DISPLAY_TEXT_CHARS), keep="\n\t")
+    return result.model_copy(update={"display": shown})
 
 
 def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, schema: OutputSchema | None) -> ToolResult:

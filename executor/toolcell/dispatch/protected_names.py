@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,11 @@ SHOWN_CHARS = 1_000  # shown of a path; a call can make a path of any length
 MAX_RECORDED = 1_000  # findings per call; a call can make a million files, which must not fill the journal
 
 
-async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) -> None:
-    """Find out what the call did to protected names, after all its processes are gone, and record it."""
+async def audit(
+    services: Services, run: Run, guarded: Guarded, watch: Watch, last: Callable[[], Awaitable[None]]
+) -> None:
+    """Find out what the call did to protected names, after all its processes are gone, and record it. `last` is called
+    before another call may start that must not overlap."""
     assert run.gone is not None  # every watched call has it
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
@@ -41,6 +44,7 @@ async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) ->
             if await guarded.leave(watch) and watch.tells:
                 record_findings(services.journal, watch)
             await _leave_kept_that_never_was(services, guarded)
+            await last()
         finally:
             services.pool.release(run)
     if watch.unknown:

@@ -25,12 +25,12 @@ def type_only(outcome: Outcome) -> Outcome:
     """The outcome of a call that raised, with the exception's type in place of its text."""
     name = outcome.message.partition(":")[0]
     shown = name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
-    return replace(outcome, message=f"{shown} was raised. Its text is not shown in this session.")
+    return replace(outcome, message=f"{shown} was raised. Its text is not shown.")
 
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:
     """The result without the secrets, in all parts that a model may read."""
-    if received_bytes > INLINE_BYTES:
+    if received_bytes + sum(len(each.diff or "") for each in result.artifacts) > INLINE_BYTES:
         try:
             return await in_thread(partial(_redacted, result, redaction))
         except NoThread:
@@ -49,6 +49,10 @@ def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
     if result.content:
         changed["content"] = [
             _model(block, clean) if isinstance(block, (TextBlock, ResourceBlock)) else block for block in result.content
+        ]
+    if result.artifacts:
+        changed["artifacts"] = [
+            replace(each, diff=clean(each.diff)) if each.diff else each for each in result.artifacts
         ]
     if result.error is not None:
         changed["error"] = redacted_error(result.error, redaction)

@@ -176,7 +176,7 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
     name = declaration.name
     match outcome.ending:
         case "error":
-            return _reported(outcome, declaration, limits)
+            return _reported(outcome, declaration, limits, elapsed_s)
         case "exited":
             return _exited(outcome, name)
         case "lost":
@@ -223,7 +223,7 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     )
 
 
-def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
+def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     """The error for a runner's report. The report only selects a limit; the limit's value is the supervisor's."""
     message = outcome.message[:MESSAGE_CHARS]
     match outcome.reason:
@@ -240,6 +240,8 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
             return PermissionDenied(message=message, tier=declaration.tier, reason=message, missing=missing)
         case "memory" | "files" | "file_size" | "scratch" | "scratch_inodes" | "processes" | "result":
             return limit_exceeded(outcome.reason, declaration.name, limits)
+        case "late":
+            return Timeout(message=message, elapsed=elapsed_s)
         case _:
             return ExecutionError(message=message, data=outcome.payload.get("data"))
 

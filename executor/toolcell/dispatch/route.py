@@ -1,5 +1,6 @@
 """A route: where the calls of one tool go in one session."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from toolcell.call import ToolCall
 from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
+from toolcell.sessions.changes import TrackedRoot
 from toolcell.sessions.foreign import ForeignSource, ForeignTool, source_of
 from toolcell.sessions.grants import grants_for
 from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer
@@ -45,6 +47,8 @@ class Route:
     """Calls with the same word do not overlap. Calls with "" may overlap with any other."""
     guarded: Guarded | None
     """The guard of protected names, if its cells may write."""
+    tracked: TrackedRoot | None
+    """The workspace, if its cells may write there and results list what they change."""
     sandbox: SandboxSummary
     """The sandbox summary in its results."""
     asked: Mapping[str, object]
@@ -205,6 +209,7 @@ class Routes:
             table=broker.table_for(given),
             exclusive=caller.id if alone and not shared else "",
             guarded=services.protection.of(profile),
+            tracked=self._tracked(given),
             sandbox=summary_for(services.sandbox, profile.reach),
             asked={
                 "tool": tool.name,
@@ -225,6 +230,13 @@ class Routes:
             http=(source and source.client) or caller.http,
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
+
+    def _tracked(self, given: frozenset[Capability]) -> TrackedRoot | None:
+        changes = self._caller.profile.changes
+        if Capability.WRITE not in given or changes == "off":
+            return None
+        root = os.path.realpath(self._path)
+        return self._services.changes.of(root, self._place.identity, texts=changes == "diff")
 
     def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
         """The part of the context that a cell gets before its first call."""

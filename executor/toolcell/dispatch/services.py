@@ -17,6 +17,7 @@ from toolcell.policy import Policy
 from toolcell.pool.calling import CallPool
 from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
+from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
@@ -64,6 +65,7 @@ class Services:
     """Results that outlive the supervisor, if it has a state directory."""
     approval_timeout_s: float
     protection: Protection
+    changes: WorkspaceChanges
     gateway: Gateway
     overflow: Overflow
     host_threads: anyio.CapacityLimiter

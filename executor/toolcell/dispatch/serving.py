@@ -22,6 +22,7 @@ from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
+from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
@@ -75,6 +76,7 @@ class SessionRun(Run):
         wall_s: float,
         packed: bytes | None = None,
         watch: Watch | None = None,
+        changes: CallChanges | None = None,
         *,
         has_result: bool = False,
     ) -> None:
@@ -86,8 +88,12 @@ class SessionRun(Run):
             self.sent, self.packed = route.translate(call), None
         if watch is not None:
             self.spec = bound_to(watch, route.spec)
-            self.gone = anyio.Event()
             watch.run = self
+        if changes is not None:
+            changes.run = self
+        if watch is not None or changes is not None:
+            self.gone = anyio.Event()
+        self.changes = changes
         self._context = context
         self._services = context.services
         self._route = route
@@ -112,16 +118,28 @@ class SessionRun(Run):
     def has_moved(self) -> bool:
         return self._context.routes.has_moved(self._route)
 
-    async def audited(self, watch: Watch) -> None:
-        """Wait until the audit of protected names after the call is complete and recorded."""
-        assert self._route.guarded is not None  # every watched call has one
-        await audit(self._services, self, self._route.guarded, watch)
+    async def audited(self, watch: Watch | None) -> None:
+        """Wait until the audit of protected names after the call is complete and recorded, and its changes are seen."""
+        if watch is not None:
+            assert self._route.guarded is not None  # every watched call has one
+            await audit(self._services, self, self._route.guarded, watch, self._see_changes)
+        elif self.gone is not None:
+            await self.gone.wait()
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._see_changes()
+                finally:
+                    self._services.pool.release(self)
+
+    async def _see_changes(self) -> None:
+        if self.changes is not None and self._route.tracked is not None:
+            await self._route.tracked.leave(self.changes)
 
     def abandon(self, watch: Watch | None = None) -> None:
         """End and audit the call of a caller that has gone, so that nothing keeps running."""
         self._services.pool.cancel(self)
         self.leave()
-        if watch is not None:
+        if self.gone is not None:
             self._services.in_background(self.audited, watch)
 
     def leave(self) -> None:

@@ -9,7 +9,7 @@ the entry's number from 1, the kind, the session's id, the call's id, the data, 
 import hashlib
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import msgpack
 
@@ -21,6 +21,8 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
 PAGE_BYTES = 4096
+MOST_CUT_BYTES = 256 * 1024 * 1024
+"""The most zeros at the end of a log that a power failure is held to have left."""
 RESTORE = (
     "Restore a copy of journal.log, or move the state directory away and keep it as evidence. `toolcell audit export` "
     "prints the entries before the damage."
@@ -44,6 +46,13 @@ class Head(NamedTuple):
         if head.number < 0 or len(head.digest) != len(START):
             raise ValueError(f"{text!r} is not a head. Pass one that `toolcell audit verify` printed.")
         return head
+
+
+class Readable(Protocol):
+    """A file, or the segments of a log as one (`segments.LogFile`)."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+    def read(self, size: int, /) -> bytes: ...
 
 
 class JournalEntry(NamedTuple):
@@ -81,7 +90,7 @@ def entry_of(last: int, before: bytes, record: Record, packer: msgpack.Packer) -
     return digest, _prefix(len(body), digest) + body
 
 
-def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
+def entries(file: Readable, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
     """Read and check the entries after `head`, which ends at `offset`. Stops before an incomplete entry at the end of
     the file, which its writer may not have finished, or of which a power failure has left zeros. Raises
     BrokenChain."""
@@ -106,7 +115,7 @@ def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[Jo
         yield JournalEntry(head, record, offset)
 
 
-def is_at(file: BinaryIO, head: Head, start: int, end: int) -> bool:
+def is_at(file: Readable, head: Head, start: int, end: int) -> bool:
     """Whether the entry between these offsets says that it is the last one of the chain with this head."""
     if head.number == 0:
         return end == 0
@@ -115,11 +124,14 @@ def is_at(file: BinaryIO, head: Head, start: int, end: int) -> bool:
     return len(prefix) == PREFIX.size and PREFIX.unpack(prefix) == (end - start - PREFIX.size, head.digest)
 
 
-def _is_cut_off(file: BinaryIO, offset: int, entry: bytes) -> bool:
+def _is_cut_off(file: Readable, offset: int, entry: bytes) -> bool:
     """Whether the file has only zeros from a page within this entry on: the pages that a power failure kept from the
     disk, while the size of the file had reached it. `file` is read to its end."""
     written = offset + len(entry.rstrip(b"\0"))
     size = offset + len(entry)
+    if file.seek(0, 2) - size > MOST_CUT_BYTES:
+        return False
+    file.seek(size)
     while block := file.read(65_536):
         if block.strip(b"\0"):
             return False

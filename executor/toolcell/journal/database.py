@@ -78,6 +78,17 @@ class Index:
                     raise
             self.head, self.size, self.start = last.head, last.end, start
 
+    def forget(self, head: Head) -> None:
+        """Remove the entries up to this head, whose segments of the log were removed. The approvals stay, so that none
+        is used again, and so do the intents of calls without an end."""
+        self._database.execute(
+            "DELETE FROM records WHERE number <= ? AND kind NOT IN ('approval', 'supervisor') AND NOT (kind = 'intent' "
+            "AND NOT EXISTS (SELECT 1 FROM records AS later WHERE later.call = records.call "
+            "AND later.session = records.session AND later.kind IN ('call', 'denied') "
+            "AND later.number > records.number))",
+            (head.number,),
+        )
+
     def records(
         self, where: str = "", values: Iterable[object] = (), *, last: int = -1
     ) -> Iterator[tuple[int, Record]]:

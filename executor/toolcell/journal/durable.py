@@ -21,6 +21,7 @@ from .database import Index, opened_index, put_aside
 from .journal import Journal, Record
 from .log import JournalFull, JournalLog
 from .redact import bounded_log
+from .segments import LogFile
 
 _log = logging.getLogger("toolcell.journal")
 FILL_S: Final = 0.25
@@ -36,12 +37,20 @@ NOT_STARTED, FINISHED, UNKNOWN = "not started", "finished", "outcome unknown"
 class DurableJournal:
     """Writes each record to the log, and passes it on to the program's journal."""
 
-    def __init__(self, log: Path, index: Path, beside: Journal, also: Iterable[Callable[[], None]] = ()) -> None:
-        """`also` are calls that make other files durable, as often as the log (`JournalLog`)."""
+    def __init__(
+        self,
+        log: Path,
+        index: Path,
+        beside: Journal,
+        also: Iterable[Callable[[], None]] = (),
+        most_bytes: int = 0,
+    ) -> None:
+        """`also` are calls that make other files durable, as often as the log, and `most_bytes` is the log's bound
+        (`JournalLog`)."""
         self.beside = beside
         self._failure = ""
         self._index_failure = ""
-        self._log = JournalLog(log, also)
+        self._log = JournalLog(log, also, most_bytes)
         self._index_path = index
         self._filler: threading.Thread | None = None
         self._closing = threading.Event()
@@ -87,10 +96,20 @@ class DurableJournal:
 
     def used_approvals(self) -> set[str]:
         """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
+        return self._approvals("data LIKE '%\"used\": true%'", lambda data: bool(data.get("used")))
+
+    def ended_approvals(self) -> set[str]:
+        """The requests that were withdrawn, and the standing approvals that were revoked. Raises sqlite3.Error."""
+        return self._approvals(
+            "(data LIKE '%\"withdrawn\"%' OR data LIKE '%\"revoked\"%')",
+            lambda data: data.get("event") in ("withdrawn", "revoked"),
+        )
+
+    def _approvals(self, where: str, wanted: Callable[[Mapping[str, Any]], bool]) -> set[str]:
         index = Index(self._index_path, to_write=False)
         try:
-            found = index.records("kind = 'approval' AND data LIKE '%\"used\": true%'")
-            return {str(record.data.get("request")) for _number, record in found if record.data.get("used")}
+            found = index.records(f"kind = 'approval' AND {where}")
+            return {str(record.data.get("request")) for _number, record in found if wanted(record.data)}
         finally:
             index.close()
 
@@ -140,7 +159,7 @@ class DurableJournal:
             "copy of the log."
         )
         try:
-            with open(self._log.path, "rb") as file:
+            with LogFile(self._log.path) as file:
                 size = file.seek(0, 2)
                 if index.size > size:
                     raise BrokenChain(
@@ -149,7 +168,9 @@ class DurableJournal:
                         index.size,
                         cure,
                     )
-                if not is_at(file, index.head, index.start, index.size):
+                is_first = index.head in (Head(), file.head)
+                is_within = is_first or index.size > file.begin
+                if not is_within or not (is_first or is_at(file, index.head, index.start, index.size)):
                     what = f"is not the one that {self._index_path.name} has: this is another log"
                     raise BrokenChain(what, index.head.number, index.start, cure)
         except FileNotFoundError:
@@ -171,8 +192,12 @@ class DurableJournal:
             try:
                 index = index or opened_index(self._index_path)
                 if self._log.synced > index.size:
-                    with open(self._log.path, "rb") as file:
+                    with LogFile(self._log.path) as file:
                         index.fill(self._durable(entries(file, index.head, index.size)))
+                        has_removed = self._log.remove_oldest(index.size) > file.begin
+                    if has_removed:
+                        with LogFile(self._log.path) as file:
+                            index.forget(file.head)
                 self._index_failure = ""
             except Exception as error:  # the log has everything: it is tried again, also by the next `open`
                 if not self._index_failure:

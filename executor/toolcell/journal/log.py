@@ -1,5 +1,7 @@
-"""The log of a durable journal: one file to which each record is appended by one write(2)."""
+"""The log of a durable journal: a file to which each record is appended by one write(2), cut into segments if it has a
+bound (`segments`)."""
 
+import errno
 import logging
 import os
 import stat
@@ -8,16 +10,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from .chain import Head, JournalEntry, entries, entry_of, new_packer
 from .journal import Record
+from .segments import LogFile, closed_segments, name_of_closed, opening_record
 
 _log = logging.getLogger("toolcell.journal")
 SYNC_S: Final = 1.0
 """The most seconds between a record and the start of the fdatasync(2) after it. A power failure loses no record that is
 older than this and the time of one fdatasync(2)."""
 BLOCK_BYTES: Final = 65_536
+SEGMENTS: Final = 8
+"""A log with a bound has about so many segments: each is closed when it has this part of the bound."""
 write: Final = os.write
 
 
@@ -44,11 +49,14 @@ class JournalLog:
     may raise OSError.
     """
 
-    def __init__(self, path: Path, also: Iterable[Callable[[], None]] = ()) -> None:
+    def __init__(self, path: Path, also: Iterable[Callable[[], None]] = (), most_bytes: int = 0) -> None:
+        """`most_bytes` bounds the segments together, 0 for no bound and one segment."""
         self.path = path
+        self._most_bytes = most_bytes
+        self._begin = 0  # the offset of the open segment
         self._number, self._digest = Head()
         self.size = 0
-        """Bytes up to the end of the last entry."""
+        """Bytes up to the end of the last entry, of all segments together."""
         self.synced = 0
         """Bytes that are durable."""
         self.broken = ""
@@ -78,12 +86,17 @@ class JournalLog:
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise OSError(f"{str(self.path)!r} is not a file.")
-            with open(self.path, "rb") as file:
+            with LogFile(self.path) as file:
+                if offset < file.begin:
+                    head, offset = file.head, file.begin
+                self._begin = file.seek(0, 2) - os.fstat(self._fd).st_size
                 (self._number, self._digest), self.size = head, offset
                 for each in entries(file, head, offset):
                     (self._number, self._digest), self.size = each.head, each.end
                     yield each
                 self._set_aside(file)
+            if self._begin and self.size == self._begin:  # its opening record was never written
+                self._open_segment(self._fd)
             os.fsync(self._fd)
             sync_directory(self.path.parent)
             self.synced = self.size
@@ -151,6 +164,8 @@ class JournalLog:
             try:
                 self._make_durable()
                 self._require_same_file()
+                if self._most_bytes and self.size - self._begin >= self._most_bytes // SEGMENTS:
+                    self._rotate()
             except OSError as error:
                 self._break(f"cannot be made durable: {error.strerror or error}. Look at the disk")
 
@@ -174,7 +189,7 @@ class JournalLog:
             return
         if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
             self._break("was replaced by another file. Put the first one back")
-        elif own.st_size < size:
+        elif own.st_size < size - self._begin:
             self._break("was cut while it was written. Run `toolcell audit verify`")
 
     def _break(self, what: str) -> None:
@@ -187,11 +202,62 @@ class JournalLog:
     def _take_back(self) -> None:
         """Remove a half-written entry."""
         try:
-            os.ftruncate(self._fd, self.size)
+            os.ftruncate(self._fd, self.size - self._begin)
         except OSError as error:
             self._break(f"ends with half a record, which cannot be removed: {error.strerror}. Look at the disk")
 
-    def _set_aside(self, file: BinaryIO) -> None:
+    def _rotate(self) -> None:
+        """Close the open segment and begin the next one. The writers of records wait for the time of a rename."""
+        with self._lock:
+            if self.broken:
+                return
+            closed = name_of_closed(self.path, self._begin)
+            os.rename(self.path, closed)
+            fd, before = -1, self._begin
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+                fd = os.open(self.path, flags, 0o600)
+                self._begin = self.size
+                self._open_segment(fd)
+            except OSError:  # such as a full disk: go on with the segment that is open
+                if fd >= 0:
+                    os.close(fd)
+                self._begin = before
+                os.rename(closed, self.path)
+                _log.warning("the journal %s cannot begin another segment now", self.path, exc_info=True)
+                return
+            old, self._fd = self._fd, fd
+        try:
+            os.fdatasync(old)
+        finally:
+            os.close(old)
+        sync_directory(self.path.parent)
+        self._make_durable()
+
+    def _open_segment(self, fd: int) -> None:
+        """Append the record with which a segment begins. Raises OSError."""
+        record = opening_record(self.head, self.size)
+        digest, entry = entry_of(self._number, self._digest, record, self._packer)
+        written = write(fd, entry)
+        if written != len(entry):
+            os.ftruncate(fd, 0)
+            raise OSError(errno.ENOSPC, "the disk is full")
+        self._number, self._digest = self._number + 1, digest
+        self.size += written
+
+    def remove_oldest(self, up_to: int) -> int:
+        """Remove closed segments that end before the offset `up_to`, the oldest first, while the log is larger than its
+        bound. Returns the offset at which the log begins now. Raises OSError."""
+        closed = closed_segments(self.path) if self._most_bytes else []
+        begin = closed[0].begin if closed else self._begin
+        for each in closed:
+            if self.size - begin <= self._most_bytes or each.end > up_to:
+                break
+            each.path.unlink()
+            begin = each.end
+        return begin
+
+    def _set_aside(self, file: LogFile) -> None:
         """Move what follows the last entry to a file beside the log."""
         file.seek(self.size)
         block = file.read(BLOCK_BYTES)
@@ -207,7 +273,7 @@ class JournalLog:
             count = kept.tell()
             kept.flush()
             os.fsync(kept.fileno())
-        os.ftruncate(self._fd, self.size)
+        os.ftruncate(self._fd, self.size - self._begin)
         _log.warning("the last %d bytes of %s are no complete entry; they are now in %s", count, self.path, aside)
 
     def _full(self, error: Exception) -> JournalFull:

@@ -1,7 +1,6 @@
 """Read a durable journal while it is written: from the index, and from the log what the index does not have yet."""
 
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +9,11 @@ from pathlib import Path
 
 from toolcell.errors import UsageError
 
-from .chain import BrokenChain, Head, JournalEntry, entries
+from .chain import BrokenChain, Head, JournalEntry, entries, is_at
 from .database import Index, row_of
 from .journal import Record
 from .redact import with_digest
+from .segments import LogFile
 
 FOLLOW_S = 0.2
 """Seconds between two looks of `follow`."""
@@ -41,7 +41,9 @@ class JournalReader:
                 found = list(index.records(f"({where or 'TRUE'}) AND number <= ?", (*values, head.number), last=last))
         except (sqlite3.Error, ValueError):
             head, size, found = Head(), 0, []  # there is no index yet, or it is damaged: everything comes from the log
-        with open(self._log, "rb") as file:
+        with LogFile(self._log) as file:
+            if size < file.begin:
+                head, size = file.head, file.begin
             for each in entries(file, head, size):
                 if wanted(each.record):
                     found.append(_numbered(each))
@@ -53,26 +55,32 @@ class JournalReader:
         """The records that are written from now on. Ends never by itself. Raises BrokenChain, also if the log is
         replaced or cut."""
         head, size = self.verified_end()
-        with open(self._log, "rb") as file:
-            while True:
+        start = -1
+        while True:
+            with LogFile(self._log) as file:  # again each time: there may be another segment
+                is_same = start < file.begin or is_at(file, head, start, size)
+                if file.seek(0, 2) < size or not is_same:
+                    raise BrokenChain("is not there: the log was replaced or cut", head.number, size)
                 for each in entries(file, head, size):
-                    head, size = each.head, each.end
+                    head, start, size = each.head, size, each.end
                     if wanted(each.record):
                         yield _numbered(each)
-                time.sleep(FOLLOW_S)
-                own = os.fstat(file.fileno())
-                if not self._log.exists() or own.st_size < size or not os.path.samestat(own, self._log.stat()):
-                    raise BrokenChain("is not there: the log was replaced or cut", head.number, size)
+            time.sleep(FOLLOW_S)
 
     def entries(self) -> Iterator[JournalEntry]:
-        """Every entry, checked. Raises BrokenChain."""
-        with open(self._log, "rb") as file:
-            for each in entries(file):
+        """Every entry of the segments that are there, checked. Raises BrokenChain."""
+        with LogFile(self._log) as file:
+            for each in entries(file, file.head, file.begin):
                 yield each._replace(record=each.record._replace(data=with_digest(each.record.data)))
+
+    def first(self) -> tuple[Head, int]:
+        """The head before the first entry that is there, and its offset: 0 unless segments were removed."""
+        with LogFile(self._log) as file:
+            return file.head, file.begin
 
     def verified_end(self) -> tuple[Head, int]:
         """Check the whole log. Returns its head and its size in bytes. Raises BrokenChain."""
-        head, end = Head(), 0
+        head, end = self.first()
         for each in self.entries():
             head, end = each.head, each.end
         return self._complete(head, end)
@@ -80,9 +88,11 @@ class JournalReader:
     def verify(self, known: Head | None = None) -> Head:
         """Check the whole log, the index against it, and a head that was kept elsewhere. Returns the present head.
         Raises BrokenChain."""
-        head, end = Head(), 0
-        rows = self._rows()
-        is_known = known is None or known.number == 0
+        head, end = first, begin = self.first()
+        if known is not None and known.number < first.number:
+            raise BrokenChain("is not there any more: its segment was removed", known.number, begin, _OLDER)
+        rows = (row for row in self._rows() if row[0] > first.number)
+        is_known = known is None or known in (Head(), first)
         for each in self.entries():
             head, end = each.head, each.end
             if known is not None and head.number == known.number:
@@ -102,18 +112,20 @@ class JournalReader:
 
     def _complete(self, head: Head, end: int) -> tuple[Head, int]:
         """The head and the size, if the log ends there. Raises BrokenChain."""
-        if self._log.stat().st_size > end:  # an entry that is being written, or damage
-            time.sleep(FOLLOW_S)
-            with open(self._log, "rb") as file:
-                before = end
-                for each in entries(file, head, end):
-                    head, end = each.head, each.end
-            if end == before:
-                cure = (
-                    "If a power failure has cut it off, start the supervisor, which moves the rest to a file beside "
-                    "the log. Otherwise restore a copy of journal.log."
-                )
-                raise BrokenChain("is not complete", head.number + 1, end, cure)
+        with LogFile(self._log) as file:
+            if file.seek(0, 2) <= end:
+                return head, end
+        time.sleep(FOLLOW_S)  # an entry that is being written, or damage
+        before = end
+        with LogFile(self._log) as file:
+            for each in entries(file, head, end):
+                head, end = each.head, each.end
+        if end == before:
+            cure = (
+                "If a power failure has cut it off, start the supervisor, which moves the rest to a file beside "
+                "the log. Otherwise restore a copy of journal.log."
+            )
+            raise BrokenChain("is not complete", head.number + 1, end, cure)
         return head, end
 
     def _rows(self) -> Iterator[tuple[int, float, str, str, str, str]]:
@@ -127,6 +139,7 @@ class JournalReader:
             raise BrokenChain(f"cannot be compared: {error}", 1, 0, _REMOVE.format(self._index.name)) from None
 
 
+_OLDER = "Pass a later head. The bound of the journal (`journal_bytes`) decides how much of it is kept."
 _REMOVE = "The log itself is intact so far. Remove {} while no supervisor runs: it is made again from the log."
 
 

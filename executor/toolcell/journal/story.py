@@ -1,6 +1,7 @@
 """A call's records as sentences for an operator: what was asked, who allowed it, what ran, and how it ended."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,54 @@ def line_of(number: int, record: Record) -> str:
 
 
 def story_of(records: Iterable[Record]) -> Iterator[str]:
-    """What happened in a call, from its records in order. The last line tells of a call without a recorded end."""
+    """What happened in a call, from its records in order. Calls may have one id, in several sessions or one after the
+    other: the story of each begins with a line that says so. The last line of a story tells if it has no recorded end.
+    """
+    runs = runs_of(records)
+    for number, run in enumerate(runs, 1):
+        if len(runs) > 1:
+            yield printable(f"Call {number} of {len(runs)} with this id, in the session {run[0].session_id}:")
+        yield from _story_of_run(run)
+
+
+def runs_of(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of calls with one id, a list for each call. If two calls run at the same time in one session, the
+    first end is that of the older one, and every other record that of the newer one."""
+    runs: list[_CallRecords] = []
+    for record in records:
+        own = [run for run in runs if run.records[0].session_id == record.session_id]
+        open_ = [run for run in own if not run.has_ended]
+        is_end = record.kind in ("call", "denied") and "operation" not in record.data
+        is_refusal = is_end and not record.data.get("intended", True)
+        if record.kind == "intent":
+            run = open_[-1] if open_ and not open_[-1].has_intent else None
+        elif is_refusal:  # of a call without an intent
+            run = next((each for each in open_ if not each.has_intent), None)
+        elif is_end:
+            run = next(iter(open_), None) or (own[-1] if own else None)
+        elif record.kind == "approval" and record.data.get("event") == "asked":
+            run = open_[-1] if open_ else None
+        else:
+            run = next(reversed(open_ or own), None)
+        if run is None:
+            run = _CallRecords()
+            runs.append(run)
+        run.records.append(record)
+        run.has_intent = run.has_intent or record.kind == "intent"
+        run.has_ended = run.has_ended or is_end
+    return [run.records for run in runs]
+
+
+@dataclass(slots=True, eq=False)
+class _CallRecords:
+    """One call, as far as its records have been read."""
+
+    records: list[Record] = field(default_factory=list[Record])
+    has_intent: bool = False
+    has_ended: bool = False
+
+
+def _story_of_run(records: Iterable[Record]) -> Iterator[str]:
     asked: set[str] = set()
     open_end = ""
     for record in records:
@@ -169,6 +217,8 @@ def _approval(data: Any, asked: set[str]) -> str:
         if again:
             return f"The call was made again. The request {request} is still open, until {until}."
         return f"Approval was asked for {data['tool']} ({data['reason']}): request {request}, until {until}."
+    if data.get("event") in ("withdrawn", "revoked"):
+        return f"The request {request} was {data['event']}."
     if data.get("event") == "refused":
         return f"An earlier answer does not hold for this call: {data['answer']}."
     if data.get("used"):

@@ -40,6 +40,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
+from .rivals import Rivals, nice_of
 from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -109,6 +110,9 @@ class Pool:
         self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby and is_on("prewarm"))
         self._ahead = ForkingAhead(self._deadlines)
         self._pace = Pace()
+        self._rivals = Rivals()
+        self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
+        self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
@@ -176,6 +180,7 @@ class Pool:
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
+        self._rivals.note(run.spec.key.session_id, run.queued_at)
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
@@ -273,12 +278,19 @@ class Pool:
         self._states.pop(session_id, None)
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
+        session_id = run.spec.key.session_id
+        self._working[cell.id] = session_id
+        running = self._running[session_id] = self._running.get(session_id, 0) + 1
+        nice = nice_of(running) if running > 1 and self._rivals.has(session_id, now) else 0
+        if nice or cell.lowered:
+            cell.lower(nice)  # before the call is sent: the process would wake up and take this core
         try:
             cell.assign(run, now)
         except Unpackable as error:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
+            self._rest(cell)
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
@@ -528,6 +540,7 @@ class Pool:
 
     def on_idle(self, cell: Cell) -> None:
         """Give the free cell a queued call, if one fits."""
+        self._rest(cell)
         if not self._open:
             cell.kill()
             return
@@ -544,6 +557,14 @@ class Pool:
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
+
+    def _rest(self, cell: Cell) -> None:
+        """Note that the cell runs no call."""
+        session_id = self._working.pop(cell.id, None)
+        if session_id is not None:
+            self._running[session_id] -= 1
+            if not self._running[session_id]:
+                del self._running[session_id]
 
     def _first_of(self, session_id: str) -> Run | None:
         """The session's oldest waiting call, unless it is another session's turn."""
@@ -577,6 +598,7 @@ class Pool:
         else:
             del self.cells[cell.id]
         self.fleet.forget(cell.id)
+        self._rest(cell)
         self._ahead.discard(cell)
         self.slots.vacate(cell)
         idle = self._idle.get(cell.spec.key)
@@ -665,8 +687,18 @@ class Pool:
             self.watch()
             try:
                 cell.inspect(now)
+                self._share(cell, now)
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
+
+    def _share(self, cell: Cell, now: float) -> None:
+        """Nice a running call whose session has others, if another session has calls (`rivals`)."""
+        if cell.run is not None:
+            session_id = cell.spec.key.session_id
+            self._rivals.note(session_id, now)
+            running = self._running.get(session_id, 0)
+            if running > 1 and self._rivals.has(session_id, now):
+                cell.lower(nice_of(running))
 
     def _prune(self) -> None:
         now = _now()

@@ -16,7 +16,14 @@ from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
-from toolcell_tools.failures import MissingCapability, ProtectedName, RequestDenied, ToolFailure, Unencodable
+from toolcell_tools.failures import (
+    MissingCapability,
+    NoTimeLeft,
+    ProtectedName,
+    RequestDenied,
+    ToolFailure,
+    Unencodable,
+)
 
 from .context import Contexts
 from .loading import AnyTool, Loaded, LoadError
@@ -159,7 +166,7 @@ def _failure(seq: int, error: BaseException) -> Error:
             data["data"] = encode_json(error.data)
         except Unencodable as refusal:
             data["data"] = f"(the data of the failure could not be sent: {refusal})"
-        return Error(seq, "failure", _text(error.message), data)
+        return Error(seq, "late" if isinstance(error, NoTimeLeft) else "failure", _text(error.message), data)
     if isinstance(error, MissingCapability):
         capability: Capability = error.capability
         return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
@@ -40,6 +40,7 @@ from toolcell.profile import Profile
 from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
@@ -94,6 +95,7 @@ class Runtime:
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
         self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
+        self.changes = WorkspaceChanges()
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)
@@ -261,12 +263,15 @@ class Runtime:
             state.open_to_write()
             self._results = ResultStore(state.results)
             self._kept = SessionStore(state.sessions, state.key())
-            self._durable = DurableJournal(state.log, state.database, self.settings.journal, (self._results.sync,))
+            self._durable = DurableJournal(
+                state.log, state.database, self.settings.journal, (self._results.sync,), self.settings.journal_bytes
+            )
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
-            self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
+            used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
+            self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()
@@ -279,6 +284,7 @@ class Runtime:
                 raise UsageError(unusable_state(state, error)) from error
             raise
         self.journal = self._durable
+        self._record_ended_approvals()
 
     def _require_apart(self, state: StateDirectory) -> None:
         """Raise UsageError if the state directory is where each cell could see it, or files of cells are moved to."""
@@ -291,7 +297,22 @@ class Runtime:
         if self.settings.quarantine is not None:
             state.require_apart(str(self.settings.quarantine), "the quarantine")
 
+    def _record_ended_approvals(self) -> None:
+        """Record the approvals that somebody has withdrawn or revoked, so that no row that is put back is valid."""
+        if self._approvals is None or self._durable is None:
+            return
+        for id, how, request in self._approvals.newly_ended():
+            session_id, call_id = ("", "") if request is None else (request.session_id, request.call_id)
+            data = {"event": how, "tool": "" if request is None else request.tool, "request": id, "answer": how}
+            self._durable.write(Record("approval", session_id, call_id, data))
+
+    def _overview(self) -> dict[str, Any]:
+        self._record_ended_approvals()
+        return overview(self.services, self._sessions.values())
+
     def _close_state(self) -> None:
+        with suppress(sqlite3.Error):  # the next supervisor finds them
+            self._record_ended_approvals()
         if self._approvals is not None:
             self._approvals.close()
             self._approvals = None
@@ -326,6 +347,7 @@ class Runtime:
             results=self._results,
             approval_timeout_s=settings.approval_timeout_s,
             protection=self.protection,
+            changes=self.changes,
             gateway=self.gateway,
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
@@ -344,9 +366,7 @@ class Runtime:
                 toolset.attach(self._public)
             up()
             if self.settings.state is not None:
-                sessions = self._sessions.values
-                report = partial(overview, self.services)
-                self.in_background(keep_status, self.settings.state.status, lambda: report(sessions()))
+                self.in_background(keep_status, self.settings.state.status, self._overview)
             if not self.settings.toolsets:
                 self._rules.report(self.journal)
             try:
@@ -378,6 +398,7 @@ class Runtime:
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""
         await self._audit_kept()
+        self.changes.close()
         for watch in await self.protection.close():
             record_findings(self.journal, watch)
         for directory in await self.protection.end_looks():
@@ -394,6 +415,7 @@ class Runtime:
         self._life.give_up()
         for session in list(self._sessions.values()):
             session.life.closed = True
+        self.changes.close()
         if pool is not None:
             pool.abandon()
         self._close_state()

@@ -43,6 +43,8 @@ SESSION_TTL_S: Mapping[SessionKind, float] = {  # ADR-0002
     SessionKind.WORKER: 300.0,
 }
 
+LEAST_JOURNAL_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
@@ -75,6 +77,7 @@ class Settings:
     quarantine: str | None
     state: StateDirectory | None
     model_bytes: int
+    journal_bytes: int
     concurrency: Concurrency
     circuit_breaker: CircuitBreaker
     telemetry: Telemetry | None
@@ -106,6 +109,7 @@ def settings_of(
     quarantine: str | Path | None,
     state: str | Path | None,
     model_bytes: int | None,
+    journal_bytes: int | None,
     concurrency: Concurrency | None,
     circuit_breaker: CircuitBreaker | None,
     telemetry: Telemetry | None,
@@ -123,6 +127,7 @@ def settings_of(
         standby = config.standby if standby is None else standby
         approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
         model_bytes = config.model_bytes if model_bytes is None else model_bytes
+        journal_bytes = config.journal_bytes if journal_bytes is None else journal_bytes
         quarantine = config.quarantine if quarantine is None else quarantine
         state = config.state if state is None else state
         rule_files |= {name: file for name, file in config.rule_files.items() if policy is None or _is_denial(name)}
@@ -137,6 +142,7 @@ def settings_of(
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
+    _check_journal_bytes(journal_bytes)
     misuse.check_parts(http=http, approver=approver, telemetry=telemetry, channel=channel, memory=memory, web=web)
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -171,6 +177,7 @@ def settings_of(
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
         state=kept,
         model_bytes=model_bytes,
+        journal_bytes=journal_bytes or 0,
         concurrency=concurrency or Concurrency(),
         circuit_breaker=circuit_breaker or CircuitBreaker(),
         telemetry=telemetry,
@@ -196,6 +203,12 @@ def _lifetimes(given: Mapping[SessionKind, float] | Mapping[str, float] | None) 
 
 def _is_denial(rule: str) -> bool:
     return rule.startswith(f"{PROJECT}.")
+
+
+def _check_journal_bytes(journal_bytes: int | None) -> None:
+    cure = f"Pass at least {LEAST_JOURNAL_BYTES:,}, or leave it out to keep everything."
+    if journal_bytes is not None and misuse.count("journal_bytes", journal_bytes, cure) < LEAST_JOURNAL_BYTES:
+        raise UsageError(f"journal_bytes is too small: {journal_bytes:,}. {cure}")
 
 
 def _check_numbers(approval_timeout_s: float, model_bytes: int, standby: int, max_cells: int | None) -> None:

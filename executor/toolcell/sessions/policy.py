@@ -12,7 +12,7 @@ from pathlib import Path
 import toolcell_sandbox
 import toolcell_tools
 from toolcell import http_rules, web_rules
-from toolcell.profile import EXCEPTIONS, Profile
+from toolcell.profile import CHANGES, EXCEPTIONS, Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_below
@@ -114,6 +114,8 @@ def within(profile: Profile, parent: Profile) -> Profile:
         web=profile.web if parent.web == web_rules.ALL else web_rules.common(profile.web, parent.web),
         channel=profile.channel.narrowed(parent.channel),
         exceptions=max(parent.exceptions, profile.exceptions, key=EXCEPTIONS.index),
+        changes=max(parent.changes, profile.changes, key=CHANGES.index),
+        changed_files=max(parent.changed_files, profile.changed_files),
         proc=profile.proc and parent.proc,
         protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
         unchecked=max(parent.unchecked, profile.unchecked, key=UNCHECKED.index),

@@ -63,11 +63,11 @@ class SessionTally:
         return tuple(self._artifacts.values())
 
     def made(self, artifacts: Iterable[Artifact]) -> None:
-        """Keep the artifacts of a call, the latest of each path, without their data."""
+        """Keep the artifacts of a call, the latest of each path, without their data and diffs."""
         kept = self._artifacts
         for each in artifacts:
             kept.pop(each.path, None)
-            kept[each.path] = each if each.data is None else replace(each, data=None)
+            kept[each.path] = each if each.data is each.diff is None else replace(each, data=None, diff=None)
         while len(kept) > MAX_ARTIFACTS:
             del kept[next(iter(kept))]
 

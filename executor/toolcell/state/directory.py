@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
+from toolcell.journal.log import sync_directory
 from toolcell_sandbox.profile import is_below
 
 from .migrations import STEPS
@@ -24,6 +25,13 @@ LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
 SESSIONS, MEMORY = "sessions.sqlite", "memory.sqlite"
+STATUS, VERSION_FILE, LOCK, KEY = "status.json", "version", "lock", "key"
+_FILES: Final = (
+    *(LOG, STATUS, VERSION_FILE, LOCK, KEY),
+    *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY) for end in ("", "-wal", "-shm")),
+)
+_NUMBER_CHARS: Final = 20
+_KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -79,7 +87,7 @@ class StateDirectory:
 
     @property
     def status(self) -> Path:
-        return self.path / "status.json"
+        return self.path / STATUS
 
     @property
     def memory(self) -> Path:
@@ -114,6 +122,7 @@ class StateDirectory:
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700, parents=True)
         self.require_private()
+        self.require_files()
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             self._take_lock()
@@ -134,11 +143,25 @@ class StateDirectory:
                 f"Other users can enter the state directory {str(self.path)!r}. Run: chmod 700 {self.path}"
             )
 
+    def require_files(self) -> None:
+        """Raise UsageError if there is anything but a file in the place of one of the files here: a link would lead out
+        of the directory, and the reader of a FIFO would wait for ever."""
+        for name in _FILES:
+            try:
+                mode = os.stat(self.path / name, follow_symlinks=False).st_mode
+            except OSError:  # it is not there, or whoever opens it has the same error
+                continue
+            if not stat.S_ISREG(mode):
+                raise UsageError(
+                    f"{str(self.path / name)!r} is not a file, but {_KINDS.get(stat.S_IFMT(mode), 'a device')}. "
+                    "Somebody has replaced it: put the file back, or move the state directory away."
+                )
+
     def version(self) -> int:
         """The version of the files here, 0 if there are none. Raises UsageError if the version cannot be read."""
         try:
-            text = (self.path / "version").read_text("ascii").strip()
-            return int(text)
+            with open(self.path / VERSION_FILE, encoding="ascii") as file:
+                return int(file.read(_NUMBER_CHARS))
         except FileNotFoundError:
             return 0
         except ValueError as error:
@@ -146,7 +169,7 @@ class StateDirectory:
 
     def key(self) -> bytes:
         """The key for the HMAC of approvals. It is made at the first use. Raises UsageError or OSError."""
-        path = self.path / "key"
+        path = self.path / KEY
         if not path.exists():
             beside = self.path / f".key.{os.getpid()}.{secrets.token_hex(4)}"
             _write(beside, secrets.token_bytes(KEY_BYTES))
@@ -155,7 +178,7 @@ class StateDirectory:
                     os.link(beside, path)  # whole or not at all, also for another process
             finally:
                 beside.unlink()
-            _sync(self.path)
+            sync_directory(self.path)
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
             key, found = file.read(KEY_BYTES + 1), os.fstat(file.fileno())
         if len(key) != KEY_BYTES or found.st_mode & 0o077 or found.st_uid != os.geteuid():
@@ -204,11 +227,12 @@ class StateDirectory:
                     f"Another supervisor (process {self._owner()}) writes to the state directory {str(self.path)!r}. "
                     "Give each supervisor a state directory of its own."
                 ) from None
-        _write(self.path / "lock", b"%d\n" % os.getpid())
+        _write(self.path / LOCK, b"%d\n" % os.getpid())
 
     def _owner(self) -> str:
         try:
-            return (self.path / "lock").read_text("ascii", "replace")[:20].strip() or "unknown"
+            with open(self.path / LOCK, encoding="ascii", errors="replace") as file:
+                return file.read(_NUMBER_CHARS).strip() or "unknown"
         except OSError:
             return "unknown"
 
@@ -218,7 +242,7 @@ class StateDirectory:
             raise self._too_new(found)
         for number, step in enumerate(STEPS[found:], found + 1):
             step(self.path, self.key)
-            replace_text(self.path / "version", f"{number}\n")
+            replace_text(self.path / VERSION_FILE, f"{number}\n")
 
     def _too_new(self, found: int) -> UsageError:
         return UsageError(
@@ -232,7 +256,7 @@ def replace_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     _write(beside, text.encode())
     beside.replace(path)
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -241,12 +265,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

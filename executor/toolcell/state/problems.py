@@ -2,6 +2,7 @@
 
 import errno
 import sqlite3
+from contextlib import closing
 
 from toolcell.journal.chain import BrokenChain
 
@@ -18,8 +19,8 @@ _CURES = {
 }
 _DAMAGED = (
     "Restore a copy of {}, or move it away with its -wal and -shm files: without it, idempotency keys and tasks "
-    "(results.sqlite) or requests for approval (approvals.sqlite) of earlier supervisors are forgotten. The journal is "
-    "not affected: `toolcell audit verify`."
+    "(results.sqlite), requests for approval (approvals.sqlite) or suspended sessions (sessions.sqlite) of earlier "
+    "supervisors are forgotten. The journal is not affected: `toolcell audit verify`."
 )
 
 
@@ -35,7 +36,8 @@ def unusable_state(state: StateDirectory, error: OSError | sqlite3.Error | Broke
             return f"{where}: {error.strerror or error}{named}. {cure}"
         case _:
             name = _named(state)
-            damaged = _DAMAGED.format(name or "the database") if type(error) is sqlite3.DatabaseError else _ROOM
+            is_damaged = bool(name) or type(error) is sqlite3.DatabaseError
+            damaged = _DAMAGED.format(name or "the database") if is_damaged else _ROOM
             return f"{where}: {f'{name}: ' if name else ''}{error}. {damaged}"
 
 
@@ -43,13 +45,23 @@ _ROOM = "Look whether the directory can be written, and whether its disk is full
 
 
 def _named(state: StateDirectory) -> str:
-    """The name of a database that is damaged, "" if none is."""
-    for path in (state.results, state.approvals):
-        try:
-            with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
-                database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
+    """The name of a database that is damaged, or has other tables than ours, "" if none is."""
+    uses = {
+        state.results: "SELECT at, result FROM calls",
+        state.approvals: "SELECT requests.tool, standing.approval, latest FROM requests, standing, clock",
+        state.sessions: "SELECT at, data FROM sessions",
+    }
+    for path, use in uses.items():
+        if not path.exists():
             continue
+        try:
+            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+                has_tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+                if has_tables:
+                    database.execute(f"{use} LIMIT 1").fetchone()
+        except sqlite3.OperationalError as error:
+            if "no such" in str(error):
+                return path.name
         except sqlite3.DatabaseError:
             return path.name
     return ""

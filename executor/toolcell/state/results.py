@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -46,11 +47,14 @@ class ResultStore:
         self._synced = -1
         self._changes = 0
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_SCHEMA)
-        self._database.execute("DELETE FROM calls WHERE at < ?", (time.time() - KEPT_S,))
+        with ExitStack() as undo:
+            undo.callback(self._database.close)
+            path.chmod(0o600)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_SCHEMA)
+            self._database.execute("DELETE FROM calls WHERE at < ?", (time.time() - KEPT_S,))
+            undo.pop_all()
 
     def close(self) -> None:
         self._database.close()

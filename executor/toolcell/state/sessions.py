@@ -4,6 +4,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,11 +37,14 @@ class SessionStore:
         """Raises sqlite3.Error or OSError."""
         self._signer = Signer(key)
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")  # a suspension is rare, and must not be lost
-        self._database.executescript(_SCHEMA)
-        self._database.execute("DELETE FROM sessions WHERE at < ?", (time.time() - KEPT_S,))
+        with ExitStack() as undo:
+            undo.callback(self._database.close)
+            path.chmod(0o600)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")  # a suspension is rare, and must not be lost
+            self._database.executescript(_SCHEMA)
+            self._database.execute("DELETE FROM sessions WHERE at < ?", (time.time() - KEPT_S,))
+            undo.pop_all()
 
     def close(self) -> None:
         self._database.close()

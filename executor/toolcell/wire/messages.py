@@ -336,6 +336,7 @@ REASONS: Final = frozenset(
         "arguments",  # the arguments did not convert to the types of the function
         "confirm",  # the tool asks for a confirmation: the message is its question
         "permission",  # the tool used a handle that was not granted
+        "late",  # the tool cannot end before the deadline
         "unencodable",  # the tool's return value cannot be sent
         "memory",  # MemoryError
         "files",  # EMFILE

@@ -488,3 +488,28 @@ async def test_values_that_are_assigned_anew_are_those_of_the_next_call(supervis
         assert (await session.call("seen")).unwrap() == {}
         session.values = {"x": 1}
         assert (await session.call("seen")).unwrap() == {"x": 1}
+
+
+@tool
+def shows(display: str) -> ToolResult:
+    """Return a display."""
+    return ToolResult(output=1, display=display)
+
+
+@tool
+def says(text: str) -> str:
+    """Return a text."""
+    return text
+
+
+async def test_a_display_has_no_characters_that_control_a_terminal(supervise: Any, workspace: Path) -> None:
+    """Such as those in the name of a file. The output for the model is as the tool returned it."""
+    hostile = "a\x1b]0;owned\x07\r\n\tb\x9b2J\u202ec"
+    plain = "a\\x1b]0;owned\\x07\\r\n\tb\\x9b2J\\u202ec"
+    async with supervise([shows, says]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        assert (await session.call("shows", {"display": hostile})).display == plain
+        said = await session.call("says", {"text": hostile})
+        assert (said.output, said.display) == (hostile, plain)
+        long = await session.call("shows", {"display": "\x00" * 1_000_000})
+        assert long.display == "\\x00" * 64_000 + " [… 936,000 more characters …]"

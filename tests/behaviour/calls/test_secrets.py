@@ -19,7 +19,7 @@ from toolcell import (
     UsageError,
     host_tool,
 )
-from toolcell_tools import TextBlock
+from toolcell_tools import Capability, TextBlock, ToolDefinitionError, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOKEN, KEY, PASSWORD = "tok-54f2c9a1-in-the-environment", "key-of-the-broker-81c4", "p4ssw0rd-in-a-url"
@@ -47,14 +47,31 @@ def broken() -> None:
     raise LookupError("row 17 of the ledger")
 
 
+@tool(exceptions="type")
+def discreet() -> None:
+    """Raise an exception with a text that no model reads."""
+    raise LookupError("row 18 of the ledger")
+
+
 def large() -> str:
     """Return a long text with the secret in its middle."""
     return "x" * 300_000 + os.environ["SERVICE_TOKEN"] + "y" * 300_000
 
 
+@tool(needs={Capability.WRITE})
+def noted() -> None:
+    """Write the secret to a file of the workspace."""
+    Path("notes.env").write_text("TOKEN=" + os.environ["SERVICE_TOKEN"])
+
+
 @host_tool(description="Raise in the supervisor's process.")
 def here() -> None:
     raise RuntimeError(f"the key is {KEY}")
+
+
+@host_tool(description="Raise in the supervisor's process.", exceptions="type")
+def discreet_here() -> None:
+    raise LookupError("row 19 of the ledger")
 
 
 PROFILE = Profile(
@@ -66,7 +83,7 @@ PROFILE = Profile(
 @pytest.fixture(scope="module")
 async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
-    async with Supervisor([tell, broken, large, here], http=http) as made:
+    async with Supervisor([tell, broken, discreet, large, noted, here, discreet_here], http=http) as made:
         yield made
 
 
@@ -89,6 +106,13 @@ async def test_no_part_of_a_result_shows_a_secret_of_the_environment(session: Se
         assert result.output["harmless"] == "a text"
         assert result.output["number"] == 5
         assert result.output["[credential]"] == ["postgres://agent:[credential]@db.example.com/x"]
+
+
+async def test_the_diff_of_a_changed_file_shows_no_secret(session: Session) -> None:
+    (artifact,) = (await session.call("noted")).artifacts
+    assert artifact.path == "notes.env"
+    assert artifact.diff is not None
+    assert "+TOKEN=[credential]" in artifact.diff
 
 
 async def test_a_large_output_is_redacted_too(session: Session) -> None:
@@ -119,11 +143,34 @@ async def test_a_profile_may_show_the_type_of_an_exception_only(supervisor: Supe
     here = await session.call("here")
     await session.close()
     assert raised.error is not None
-    assert raised.error.message == "LookupError was raised. Its text is not shown in this session."
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
     assert "row 17" not in raised.model_dump_json()
     assert "key" not in here.for_model()
     assert failed.error is not None
     assert failed.error.message == "[credential] is not accepted"  # a failure that the tool declares is for the model
+
+
+async def test_a_tool_may_show_the_type_of_an_exception_only(session: Session) -> None:
+    raised, other = await session.call("discreet"), await session.call("broken")
+    assert raised.error is not None
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
+    assert "row 18" not in raised.model_dump_json()
+    assert other.error is not None
+    assert other.error.message == "LookupError: row 17 of the ledger"
+
+
+async def test_a_host_tool_may_show_the_type_of_an_exception_only(session: Session) -> None:
+    raised = await session.call("discreet_here")
+    assert raised.error is not None
+    assert raised.error.message == "LookupError was raised. Its text is not shown."
+
+
+def test_the_option_is_in_the_declaration_and_in_its_fingerprint() -> None:
+    shown = discreet.replace(exceptions="text")
+    assert (discreet.declaration.exceptions, shown.declaration.exceptions) == ("type", "text")
+    assert discreet.declaration.fingerprint != shown.declaration.fingerprint
+    with pytest.raises(ToolDefinitionError, match="Pass 'text' or 'type'"):
+        tool(exceptions="none")(large)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_only_the_two_words_are_taken() -> None:

@@ -21,6 +21,7 @@ from toolcell import (
     PermissionTier,
     Record,
     Supervisor,
+    ToolContext,
     ToolResult,
     UsageError,
     tool,
@@ -145,6 +146,26 @@ async def test_a_used_row_that_is_put_back_between_two_runs_approves_nothing(
             database.execute("UPDATE requests SET used_at = NULL")
 
 
+async def test_a_database_from_before_an_approval_was_withdrawn_approves_nothing(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").approvals
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id)
+    copy = database.read_bytes()
+    with Approvals.open(state) as approvals:
+        approvals.withdraw(id)
+    async with supervise([pay], state=state) as supervisor:
+        await supervisor.open_session("main", workspace=workspace, session_id="s")
+    assert events(state)[-1] == ("withdrawn", "withdrawn")
+    database.write_bytes(copy)
+    async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("pay", {"amount": 5})).is_error
+    assert ("refused", f"the approval {id} was withdrawn") in events(state)
+
+
 async def test_a_row_that_is_edited_while_the_call_waits_denies_it(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
@@ -218,3 +239,29 @@ def test_a_call_that_was_killed_while_it_waited_for_approval_was_not_started() -
     asked = Record("approval", "s", "c", data)
     assert interrupted([asked]) == [(asked, "not started")]
     assert interrupted([asked, Record("denied", "s", "c", {"error": "permission_denied"})]) == []
+
+
+@tool(confirms=True)
+def remove(ctx: ToolContext, path: str) -> str:
+    """Remove something."""
+    said = ctx.confirm("Remove it?", {"bytes": 5})
+    return f"{path}: {said.payload}" if said else "kept"
+
+
+async def test_a_confirmation_is_answered_with_data_from_the_command_line(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([remove, pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        asked = await session.call("remove", {"path": "a"})
+        told = await command(state, "approve", asked.confirmation, "--payload", '{"really": ["yes", 1]}')
+        assert told == "Approved.\n"
+        assert 'payload     {"really": ["yes", 1]}' in await command(state, "show", asked.confirmation)
+        assert (await session.call_again(asked.confirmation)).output == "a: {'really': ['yes', 1]}"
+        wrong = await session.call("remove", {"path": "b"})
+        for text in ("{", "[" * 100_000, "9" * 5_000):
+            line = [sys.executable, "-I", "-m", "toolcell.cli", "approvals", "approve", wrong.confirmation]
+            line += ["--payload", text, "--state", str(state)]
+            done = await anyio.to_thread.run_sync(partial(programs.run, line, timeout=30))
+            assert done.returncode == 2 and "--payload is not JSON" in done.stderr and "Traceback" not in done.stderr

@@ -28,7 +28,7 @@ from toolcell import (
     tool,
 )
 from toolcell.journal.reading import JournalReader
-from toolcell.journal.story import line_of, story_of
+from toolcell.journal.story import line_of, runs_of, story_of
 from toolcell.state import StateDirectory
 from toolcell.testing.backends import ListMemory
 
@@ -183,6 +183,23 @@ async def test_a_tool_cannot_fill_the_disk_with_its_log(supervise: Supervise, wo
     assert (tmp_path / "state" / "journal.log").stat().st_size < 4_000_000
 
 
+async def test_a_journal_with_a_bound_keeps_the_last_records(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(UsageError, match=r"journal_bytes is too small: 1,000\. Pass at least 1,048,576"):
+        supervise([chatter], state=state, journal_bytes=1000)
+    async with supervise([chatter], state=state, journal_bytes=1_048_576) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        for number in range(3):
+            await session.call("chatter", {"count": 900}, call_id=f"call-{number}")
+            await anyio.sleep(1.3)  # the log is looked at once a second
+    directory = StateDirectory(state)
+    reader = JournalReader(directory.log, directory.database)
+    assert reader.verify().number > 2_700 and len(list(state.glob("journal.log.*"))) >= 1
+    assert "It ended with a result" in story(state, "call-2")
+
+
 async def test_calls_without_an_id_have_another_one_after_a_restart(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
@@ -285,6 +302,43 @@ async def test_the_commands_print_no_control_characters(supervise: Supervise, wo
         text = (done.stdout + done.stderr).decode()
         assert text and "Traceback" not in text, text
         assert all(line.isprintable() for line in text.split("\n")), ascii(text)
+
+
+async def test_calls_of_one_id_have_a_story_each(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with supervise([chatter, pay], state=state) as supervisor:
+        first, second = [
+            await supervisor.open_session("worker", workspace=workspace, session_id=each) for each in ("one", "two")
+        ]
+        for session, count in ((first, 1), (second, 2), (first, 0)):
+            await session.call("chatter", {"count": count}, call_id="same")
+        await second.call("nothing", call_id="same")
+    stories = story(state, "same").split("Call ")[1:]
+    heads = [each.splitlines()[0] for each in stories]
+    assert heads == [
+        f"{number} of 4 with this id, in the session {session}:"
+        for number, session in enumerate(("one", "two", "one", "two"), 1)
+    ]
+    assert [each.count("The tool logged") for each in stories] == [1, 2, 0, 0]
+    assert [each.count("It ended with a result") for each in stories] == [1, 1, 1, 0]
+    assert "unknown_tool" in stories[3] and "with this id" not in story(state, "other")
+
+
+def test_records_of_calls_of_one_id_at_the_same_time_are_all_told() -> None:
+    def of(kind: str, session: str = "s", **data: Any) -> Record:
+        return Record(kind, session, "c", data)
+
+    first, second, sent, ended, ended_too = of("intent"), of("intent"), of("sent"), of("call"), of("call")
+    late, refused = of("incident"), of("denied", intended=False)
+    runs = runs_of([first, second, sent, ended, ended_too, late, refused, of("call", "t")])
+    assert [[record.kind for record in run] for run in runs] == [
+        ["intent", "call"],
+        ["intent", "sent", "call", "incident"],
+        ["denied"],
+        ["call"],
+    ]
+    waits, again, given = (of("approval", event=event) for event in ("asked", "asked", "answered"))
+    assert len(runs_of([waits, again, given, of("intent"), of("call"), of("approval", event="asked")])) == 2
 
 
 async def test_a_place_that_a_cell_may_see_is_refused(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:

@@ -307,7 +307,21 @@ async def test_a_damaged_index_is_made_again(supervise: Supervise, workspace: Pa
     reader(state).verify()
 
 
-@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite"])
+@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite", "sessions.sqlite"])
+async def test_a_database_with_the_tables_of_another_program_is_named(
+    supervise: Supervise, state: Path, name: str
+) -> None:
+    async with supervise([append], state=state):
+        pass
+    (state / name).unlink()
+    with closing(sqlite3.connect(state / name)) as database:
+        database.executescript("".join(f"CREATE TABLE {table} (x);" for table in ("calls", "requests", "sessions")))
+    with pytest.raises(UsageError, match=rf"{name}: no such column.*Restore a copy of {name}"):
+        async with supervise([append], state=state):
+            pytest.fail("it started")
+
+
+@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite", "sessions.sqlite"])
 async def test_a_damaged_database_that_cannot_be_made_again_is_named(
     supervise: Supervise, state: Path, name: str
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.behaviour.mcp.conftest import Opened
+from tests.helpers import SOON_S
 
 from toolcell import (
     Crashed,
@@ -48,7 +49,7 @@ async def test_nothing_of_a_hostile_server_reaches_the_tools_beside_it(opened: O
     assert {"read", "shell", "echo", "wronglist_echo", "redos_echo"} <= found
     assert not {each for each in found if each.startswith(("mute", "exits", "many", "endless", "future"))}
     begun = time.monotonic()
-    assert await names(session) == found and time.monotonic() - begun < 1.0  # those that failed are not started again
+    assert await names(session) == found and time.monotonic() - begun < 1.9  # those that failed are not started again
     assert (await session.call("echo", {"text": "hello"})).for_model() == "hello"
 
 
@@ -60,7 +61,7 @@ async def test_a_worker_gets_nothing_of_a_hostile_server(opened: Opened, toolset
     assert await names(worker) == {"read", "memory_search", "web_search", "web_fetch"}
     for each in hostile:
         assert isinstance((await worker.call(f"{each}_echo", {"text": "x"})).error, UnknownTool)
-    assert time.monotonic() - begun < 1.0  # no server was started
+    assert time.monotonic() - begun < SOON_S  # no server was started
     assert opened.incidents == []
 
 
@@ -100,6 +101,31 @@ async def test_forged_second_and_early_answers_are_not_taken(opened: Opened, too
     session = await opened(toolset("forged"))
     for text in ("a", "b", "c"):
         assert (await echoed(session, text)).for_model() == text
+
+
+async def test_forged_reports_and_questions_with_strange_ids_reach_nobody(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("forgedreports"))
+    await session.tools()
+    told: list[str] = []
+    result = await session.call("echo", {"text": "a"}, on_progress=lambda message, _fraction: told.append(message))
+    assert result.for_model() == "a" and told == []
+    assert (await session.call("echo", {"text": "b"})).for_model() == "b"
+
+
+async def test_a_list_that_changes_on_each_page_and_never_ends_offers_nothing(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("shifting"), toolset("honest"))
+    assert "echo" in await names(session)
+    (incident,) = opened.incidents
+    assert "more than 100 pages" in incident
+
+
+async def test_a_server_that_floods_after_a_cancellation_is_ended(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("floodswhenlate"))
+    await session.tools()
+    error = (await session.call("sleep", {}, timeout=5.0)).error
+    assert isinstance(error, (ExecutionError, Timeout)) and "runs on" not in error.message
+    again = await session.call("echo", {"text": "back"})
+    assert again.error is None and again.for_model().startswith("back")
 
 
 async def test_output_that_is_no_message_is_left_out(opened: Opened, toolset: Make) -> None:

@@ -89,6 +89,22 @@ async def test_a_call_that_takes_too_long_is_a_timeout_and_the_next_one_works(op
     assert (await session.call("echo", {"text": "back"})).error is None
 
 
+async def test_a_server_that_still_answers_survives_a_call_that_takes_too_long(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("patient"))
+    await session.tools()
+    before = (await session.call("echo", {"text": ""})).for_model()
+    late = await session.call("sleep", {}, timeout=2.0)
+    assert isinstance(late.error, Timeout) and "runs on" in late.error.message
+    assert (await session.call("echo", {"text": ""})).for_model() == before.replace("0 cancelled", "1 cancelled")
+
+
+async def test_servers_start_at_the_same_time(opened: Opened, toolset: Make) -> None:
+    slow = [toolset("slowstart", name=f"slow{number}", prefix=f"n{number}_") for number in range(3)]
+    session = await opened(*slow)
+    with anyio.fail_after(8):  # one after the other, they take 9 s
+        assert {f"n{number}_echo" for number in range(3)} <= {each.name for each in await session.tools()}
+
+
 async def test_the_list_of_tools_does_not_wait_for_a_call(opened: Opened, toolset: Make) -> None:
     session = await opened(toolset("honest"))
     before = await session.tools()

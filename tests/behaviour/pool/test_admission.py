@@ -240,7 +240,7 @@ async def test_a_call_that_cannot_meet_its_deadline_is_refused_at_once(supervise
                 tasks.start_soon(session.call, "rest", {"seconds": 0.02})
             await anyio.sleep(1.5)  # some fifty of them have run
             began = time.monotonic()
-            error = (await session.call("other", timeout=0.3)).error
-            assert isinstance(error, Overloaded) and time.monotonic() - began < 0.2
+            error = (await session.call("other", timeout=1.0)).error
+            assert isinstance(error, Overloaded) and time.monotonic() - began < 0.9
             assert error.retry_after_s is not None and error.retry_after_s > 0.3 and "not queued" in error.message
             tasks.cancel_scope.cancel()

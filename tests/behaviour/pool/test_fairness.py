@@ -1,5 +1,6 @@
 """Sessions take turns: one that makes a call now and then does not wait behind those that flood the pool."""
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -69,3 +70,43 @@ async def test_a_session_that_calls_now_and_then_does_not_wait_behind_floods(sup
                 took.append(time.perf_counter() - started)
             stop.set()
     assert statistics.median(took) < 0.35, took
+
+
+@tool
+def niceness(seconds: float) -> int:
+    """Rest, and return the nice value of this process."""
+    time.sleep(seconds)
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_calls(
+    supervise: Any, workspace: Path
+) -> None:
+    """Also calls that ran already when the other session came."""
+
+    async def found(session: Session, number: int) -> list[int]:
+        values: list[int] = []
+
+        async def one() -> None:
+            values.append((await session.call("niceness", {"seconds": 0.4})).unwrap())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(one)
+        return sorted(values)
+
+    async with supervise([niceness], max_cells=6) as supervisor:
+        many, one = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+        (own,) = await found(many, 1)
+        assert await found(many, 4) == [own] * 4
+        values: dict[str, list[int]] = {}
+
+        async def of(name: str, session: Session, number: int) -> None:
+            values[name] = await found(session, number)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(of, "many", many, 4)
+            await anyio.sleep(0.1)
+            tasks.start_soon(of, "one", one, 1)
+        assert values["one"] == [own]
+        assert len([value for value in values["many"] if value > own]) >= 3, values

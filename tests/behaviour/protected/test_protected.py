@@ -976,8 +976,9 @@ async def test_no_longer_look_is_promised_where_another_directory_took_the_works
             workspace.mkdir()
             (old / "on").touch()
     results.sort(key=lambda result: result.error is not None)
-    (notice,) = results[0].notices
+    notice, changes = results[0].notices
     assert notice.kind == "unchecked" and "moved or replaced" in notice.message
+    assert changes.kind == "changed_files" and "moved or replaced" in changes.message
     assert "No longer check follows" in notice.message and "runs now" not in notice.message
     assert isinstance(results[1].error, PermissionDenied) and "runs now" not in results[1].error.message
 

@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from toolcell.mcp.client.code_paths import code_paths, program_of
 
 
@@ -14,8 +16,9 @@ def file(path: Path, text: str = "") -> str:
     return str(path)
 
 
-def test_a_file_is_shown_alone_and_a_directory_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_shown_alone_and_a_directory_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = file(tmp_path / "server.py")
+    monkeypatch.chdir(tmp_path)  # a relative path is the server's own, in its cell
     assert code_paths(["/usr/bin/env", script, str(tmp_path), "server.py", "/nowhere"]) == (script,)
 
 

@@ -64,6 +64,24 @@ async def test_each_principal_has_a_session_of_its_own(serve: Serve, tmp_path: P
     assert (tmp_path / "bob" / "mine").read_text() == BOB
 
 
+async def test_two_servers_of_one_supervisor_have_principals_of_their_own(serve: Serve, supervisor: Supervisor) -> None:
+    async with serve(tokens=TOKENS) as one, serve(tokens=TOKENS) as two, serve(tokens=TOKENS, namespace="lab") as lab:
+        told: list[Any] = []
+        for url in (one, two, lab):
+            async with client_of(url, ANN) as client:
+                told.append((await client.call_tool("whoami", {})).structured_content)
+        assert [(each["session"], each["agent"]) for each in told] == [
+            ("mcp-ann", "ann"),
+            ("mcp.2-ann", "2.ann"),
+            ("mcp.lab-ann", "lab.ann"),
+        ]
+        with pytest.raises(UsageError, match="has the namespace 'lab'"):
+            async with ToolServer(supervisor, workspace="/tmp", namespace="lab"):
+                pass
+    with pytest.raises(UsageError, match="is no namespace"):
+        ToolServer(supervisor, workspace="/tmp", namespace="a-b")
+
+
 async def test_requests_without_a_valid_token_reach_nothing(serve: Serve) -> None:
     async with serve(tokens=TOKENS) as url, httpx2.AsyncClient() as http:
         for header in (None, "", "Bearer", f"Basic {ANN}", f"Bearer {ANN[:-1]}", f"Bearer {ANN}x", "Bearer \x80"):
@@ -88,7 +106,12 @@ async def test_an_mcp_session_is_not_anothers_even_with_its_id(serve: Serve) -> 
 
 async def test_other_hosts_and_origins_are_refused(serve: Serve) -> None:
     async with serve() as url, httpx2.AsyncClient() as http:
-        for header in ({"Host": "evil.example.org"}, {"Origin": "http://evil.example.org"}, {"Origin": "null"}):
+        for header in (
+            {"Host": "localhost:80@evil.example.org"},
+            {"Host": "evil.example.org"},
+            {"Origin": "http://evil.example.org"},
+            {"Origin": "null"},
+        ):
             answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, **header})
             assert answer.status_code in (403, 421)
         assert (await http.post(url, json=INITIALIZE, headers=HEADERS)).status_code == 200
@@ -143,6 +166,30 @@ async def test_one_principal_cannot_take_the_places_of_another(serve: Serve) -> 
                 with anyio.fail_after(10):
                     assert text_of(await bob.call_tool("add", {"a": 2, "b": 2})) == "4"
         assert statuses.count(429) == 5 and statuses.count(200) == 3
+
+
+async def test_long_requests_in_flight_are_bounded_together_and_short_ones_served(serve: Serve) -> None:
+    text = "x" * 900_000
+    bounds = ServerBounds(message_bytes=1_000_000, requests_bytes=3_000_000)
+    statuses: list[int] = []
+    async with serve(tokens=TOKENS, bounds=bounds) as url, httpx2.AsyncClient() as http:
+        anns = {**HEADERS, "Authorization": f"Bearer {ANN}"}
+        anns["Mcp-Session-Id"] = (await http.post(url, json=INITIALIZE, headers=anns)).headers["Mcp-Session-Id"]
+
+        async def request(number: int) -> None:
+            sleep = {"seconds": 2, "mark": "mark"}
+            long = rpc("tools/call", name="sleep", arguments=sleep, _meta={"padding": text}) | {"id": number}
+            statuses.append((await http.post(url, json=long, headers=anns, timeout=30)).status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(request, number)
+            async with client_of(url, ANN) as ann, client_of(url, BOB) as bob:
+                assert text_of(await ann.call_tool("add", {"a": 1, "b": 2})) == "3"
+                assert not (await bob.call_tool("save", {"path": "a", "text": text})).is_error
+        await request(10)
+    assert sorted(statuses[:-1]) == [200] * statuses[:-1].count(200) + [429] * statuses[:-1].count(429)
+    assert statuses.count(429) > 0 and statuses[-1] == 200
 
 
 async def test_a_client_that_never_finishes_its_request_delays_nobody(

@@ -50,6 +50,19 @@ async def test_a_client_that_starts_the_command_has_the_tools(tmp_path: Path, mo
 
 
 @pytest.mark.anyio
+async def test_the_profile_is_the_operators_and_comes_from_the_settings(tmp_path: Path) -> None:
+    settings = tmp_path / "toolcell.toml"
+    settings.write_text('[profiles.branch]\ngrants = ["read"]\n')
+    work = tmp_path / "work"
+    work.mkdir()
+    common = (TARGET, "--workspace", str(work), "--config", str(settings))
+    for options, saves in (((), True), (("--profile", "branch"), False)):
+        async with Client(parameters(*common, *options), mode="legacy") as client:
+            assert ("save" in [each.name for each in (await client.list_tools()).tools]) is saves
+            assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+@pytest.mark.anyio
 async def test_kind_and_approval_are_the_operators(tmp_path: Path) -> None:
     worker = parameters(TARGET, "--workspace", str(tmp_path), "--kind", "worker")
     async with Client(worker, mode="legacy") as client:

@@ -92,3 +92,20 @@ def test_a_glob_of_many_stars_is_matched_in_little_time(glob: str, path: str) ->
     began = time.process_time()
     assert not re.compile(pattern_of(glob)).fullmatch(path)
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[a" * 50_000, "[[:a" * 50_000, "a" + " " * 100_000 + "b", "*a" * 50_000, "[]" * 50_000 + "[", "\\" * 99_999],
+)
+def test_a_long_broken_rule_takes_no_time(line: str) -> None:
+    began = time.monotonic()
+    rules = NOTHING.below(f"{line}\n*.log\n", "")
+    assert rules.has("a.log", "a.log") and not rules.has("a.py", "a.py")
+    assert time.monotonic() - began < 1
+
+
+def test_a_rule_with_an_open_bracket_matches_nothing_as_in_git() -> None:
+    rules = NOTHING.below("[\na[\n[a][b\n", "")
+    assert not any(rules.has(name, name) for name in ("[", "a[", "a[b"))
+    assert pattern_of("[" * 100_000) and re.fullmatch(pattern_of("a[1].t[t"), "a1.t[t")

@@ -39,19 +39,30 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
     return _bounded("\n".join(out))
 
 
-def diff_of_texts(path: str, before: str, after: str) -> str:
-    """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds."""
+def diff_of_texts(
+    path: str, before: str, after: str, *, most_lines: int = _COMPARED_LINES, most_chars: int = _DIFF_CHARS
+) -> str:
+    """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds. Lines that both begin
+    and end with are not compared."""
     old, new = _lines(before), _lines(after)
+    first, last = _common(old, new)
     head = [f"--- a/{path}", f"+++ b/{path}"]
-    if len(old) + len(new) > _COMPARED_LINES:
+    old, new = old[first : len(old) - last], new[first : len(new) - last]
+    if len(old) + len(new) > most_lines:
         return "\n".join([*head, f"[… {len(old):,} lines become {len(new):,}; too many to compare …]"])
-    return _bounded("\n".join([*head, *_hunks(before, after, 0, 0)]))
+    return _bounded("\n".join([*head, *_hunks("".join(old), "".join(new), first, first)]), most_chars)
 
 
-def _bounded(diff: str) -> str:
-    if len(diff) > _DIFF_CHARS:
-        return f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
-    return diff
+def _common(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines both begin and end with, without the context that a diff shows."""
+    most = min(len(old), len(new))
+    first = next((at for at in range(most) if old[at] != new[at]), most)
+    last = next((at for at in range(most - first) if old[-1 - at] != new[-1 - at]), most - first)
+    return max(0, first - _CONTEXT), max(0, last - _CONTEXT)
+
+
+def _bounded(diff: str, most: int = _DIFF_CHARS) -> str:
+    return diff if len(diff) <= most else f"{diff[:most]}\n[… {len(diff) - most:,} more characters left out …]"
 
 
 def _groups(places: list[int], old: str, starts: list[int]) -> list[tuple[int, int, list[int]]]:

@@ -12,7 +12,10 @@ __all__ = ["NOTHING", "Ignored"]
 
 MAX_BYTES = 262_144
 """A longer .gitignore is read to here."""
+MAX_LINE = 4_096
+"""The most characters of a rule, PATH_MAX. A longer one matches nothing."""
 _GLOB = re.compile(r"\*+|\?|\[!?\]?(?:\[:\w+:\]|[^\]])*\]|\\.|[^*?\[\\]+|.", re.DOTALL)
+_NO_SETS = re.compile(r"\*+|\?|\[|\\.|[^*?\[\\]+|.", re.DOTALL)
 
 
 class _Group(NamedTuple):
@@ -77,7 +80,9 @@ def _any(patterns: list[str]) -> re.Pattern[str] | None:
 def _rule(line: str) -> tuple[bool, bool, str] | None:
     """Whether the rule takes entries in, whether it is about paths, and its regular expression. None if the line has no
     rule, or one that matches nothing."""
-    text = re.sub(r"(?<!\\)[ \t]+$", "", line.rstrip("\r"))
+    if len(line) > MAX_LINE:
+        return None
+    text = _without_end(line.rstrip("\r"))
     takes_in = text.startswith("!")
     text = text[takes_in:]
     if not text or text.startswith("#"):
@@ -88,12 +93,20 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
     text = text.removeprefix("/")
     if not text:
         return None
+    if "[" in text and "[" in _tokens(text):  # a set without its end
+        return None
     try:
         pattern = pattern_of(text) + ("/" if is_directory else "/?")
         re.compile(pattern)
     except re.error:
         return None
     return takes_in, is_path, pattern
+
+
+def _without_end(line: str) -> str:
+    """The line without spaces and tabs at its end, up to one after a backslash."""
+    text = line.rstrip(" \t")
+    return line[: len(text) + 1] if text.endswith("\\") else text
 
 
 def pattern_of(glob: str) -> str:
@@ -113,7 +126,7 @@ def _within(glob: str) -> str:
     """A star takes as few characters as possible up to what follows it, and gives none back: matching takes linear time
     for each star, whatever the pattern. Only the last star takes as many as it can."""
     pieces = [""]
-    for token in _GLOB.findall(glob):
+    for token in _tokens(glob):
         if token[0] == "*":
             begins = (not pieces[-1] and len(pieces) == 1) or pieces[-1].endswith("/")
             pieces[-1] += r"(?!/|\Z)" if begins else ""  # a name is not empty
@@ -132,6 +145,12 @@ def _within(glob: str) -> str:
     if not others:
         return first
     return first + "".join(f"(?>[^/]*?{piece})" for piece in others[:-1] if piece) + "[^/]*" + others[-1]
+
+
+def _tokens(glob: str) -> list[str]:
+    """Split a glob in linear time. A bracket that begins no set is a token of its own."""
+    end = glob.rfind("]") + 1  # beyond it, each bracket would be searched for its end to no avail
+    return [*_GLOB.findall(glob, 0, end), *_NO_SETS.findall(glob, end)]
 
 
 def _set(characters: str) -> str:

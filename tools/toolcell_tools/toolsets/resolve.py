@@ -67,12 +67,41 @@ async def resolve(
 
 
 async def offers_of(toolsets: Iterable[Toolset], session: SessionInfo) -> list[Offer]:
-    """The tools that each toolset offers, in order."""
+    """The tools that each toolset offers, in order. The toolsets are asked at the same time: some start a server."""
+    listed = list(toolsets)
+    if len(listed) < 2:
+        found = [await _asked(each, session) for each in listed]
+    else:
+        found = await _asked_together(listed, session)
     return [
         Offer(tool, f"{tool.origin} of toolset {each.name!r}")
-        for each in toolsets
-        for tool in await _asked(each, session)
+        for each, tools in zip(listed, found, strict=True)
+        for tool in tools
     ]
+
+
+async def _asked_together(toolsets: list[Toolset], session: SessionInfo) -> list[list[AnyTool]]:
+    """The tools of each toolset. Raises the ToolsetError of the first toolset that fails, when all have ended."""
+    import anyio  # here, because cells import this module
+
+    found: dict[int, list[AnyTool] | ToolsetError] = {}
+
+    async def ask(number: int, toolset: Toolset) -> None:
+        try:
+            found[number] = await _asked(toolset, session)
+        except ToolsetError as error:
+            found[number] = error
+
+    async with anyio.create_task_group() as group:
+        for number, each in enumerate(toolsets):
+            group.start_soon(ask, number, each)
+    tools: list[list[AnyTool]] = []
+    for number in range(len(toolsets)):
+        one = found[number]
+        if isinstance(one, ToolsetError):
+            raise one
+        tools.append(one)
+    return tools
 
 
 def names_of(offers: Iterable[Offer], taken: dict[str, str]) -> dict[str, str]:

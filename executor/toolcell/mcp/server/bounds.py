@@ -18,6 +18,8 @@ class ServerBounds:
 
     message_bytes: int = 4 * MIB
     """The longest request, in bytes."""
+    requests_bytes: int = 16 * MIB
+    """The bodies of all HTTP requests that are not answered yet, in bytes. Others are refused, except short ones."""
     requests: int = 32
     """The requests that are served at the same time. Others are refused."""
     streams: int = 64

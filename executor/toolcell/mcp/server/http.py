@@ -1,7 +1,6 @@
 """MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
 
 import asyncio
-import ipaddress
 import json
 import socket
 from collections import Counter
@@ -24,6 +23,8 @@ from toolcell.errors import UsageError
 
 from .bounds import ServerBounds
 from .events import EventLog, SessionEvents
+from .guards import BUSY
+from .hosts import HostRules, is_loopback
 from .principal import PrincipalServer
 from .tokens import TokenList
 
@@ -44,7 +45,10 @@ END_S: Final = 3.0
 """How long open requests may take when the server ends."""
 MAX_OPEN: Final = 1000
 """The connections of all clients at the same time."""
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""The bodies of the requests of all clients at the same time, those that are being served among them."""
+SMALL_BYTES: Final = 16 * 1024
+"""A request of at most this length is taken beyond the bounds on bodies: MAX_OPEN bounds how many there are."""
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -83,30 +87,52 @@ class McpApp:
         """Without `tokens`, all clients are one principal."""
         self._server = server
         self._tokens = tokens
-        self._security = _security(options)
+        self._rules = HostRules(options.host, options.hosts, options.origins)
         self._managers: dict[str, StreamableHTTPSessionManager] = {}
         self._starting = anyio.Lock()
         self._open: Counter[str] = Counter()
+        self._held = 0
+        self._held_of: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await _no_lifespan(scope, receive, send)
         if scope["path"] != PATH:
             return await _answer(404, "Not found", scope, receive, send)
+        if not self._rules.accepts_host(_header(scope, b"host")):
+            return await _answer(421, "Invalid Host header", scope, receive, send)
+        if not all(self._rules.accepts_origin(each) for each in _headers(scope, b"origin")):
+            return await _answer(403, "Invalid Origin header", scope, receive, send)
         principal = "" if self._tokens is None else self._tokens.principal(_header(scope, b"authorization"))
         if principal is None:
             return await _answer(401, "A valid token is needed", scope, receive, send, {"WWW-Authenticate": "Bearer"})
         if self._open[principal] >= self._server.bounds.streams:
             return await _answer(429, "Too many requests at the same time", scope, receive, send, {"Retry-After": "1"})
         self._open[principal] += 1
+        hold = _Hold(self, principal)
         try:
-            body = await _body(receive, self._server.bounds.message_bytes)
+            body = await _body(receive, self._server.bounds.message_bytes, hold.grow)
             if isinstance(body, int):
                 return await _refused(body, scope, receive, send)
             manager = await self._manager(principal)
             await manager.handle_request(scope, _replayed(body, receive), send)
         finally:
             self._open[principal] -= 1
+            hold.end()
+
+    def take(self, principal: str, count: int) -> bool:
+        """Account for bytes of a request's body, if the principal and all clients together may hold so many."""
+        bound = self._server.bounds.requests_bytes
+        if self._held + count > HELD_BYTES or self._held_of[principal] + count > bound:
+            return False
+        self._held += count
+        self._held_of[principal] += count
+        return True
+
+    def give_back(self, principal: str, count: int) -> None:
+        """Account for the end of a request."""
+        self._held -= count
+        self._held_of[principal] -= count
 
     async def _manager(self, principal: str) -> StreamableHTTPSessionManager:
         """The MCP sessions of a principal."""
@@ -117,7 +143,7 @@ class McpApp:
                 found = _Manager(
                     (await self._server.principal(principal)).server,
                     EventLog(bounds.kept_bytes),
-                    security_settings=self._security,
+                    security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # see HostRules
                     retry_interval=RETRY_MS,
                     session_idle_timeout=bounds.idle_s,
                     max_request_body_size=bounds.message_bytes,
@@ -126,6 +152,26 @@ class McpApp:
                 await self._server.tasks.start(_run, found)
                 self._managers[principal] = found
             return found
+
+
+class _Hold:
+    """The bytes of one request's body, from their arrival to the end of the request."""
+
+    def __init__(self, app: McpApp, principal: str) -> None:
+        self._app = app
+        self._principal = principal
+        self._taken = 0
+
+    def grow(self, length: int) -> bool:
+        """Whether the body may have this length."""
+        if length > max(SMALL_BYTES, self._taken):
+            if not self._app.take(self._principal, length - self._taken):
+                return False
+            self._taken = length
+        return True
+
+    def end(self) -> None:
+        self._app.give_back(self._principal, self._taken)
 
 
 class _Manager(StreamableHTTPSessionManager):
@@ -212,33 +258,9 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
             raise
 
 
-def is_loopback(host: str) -> bool:
-    """Whether this is an address of the loopback interface. A name is not one, except localhost."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _security(options: HttpOptions) -> TransportSecuritySettings:
-    """The Host and Origin headers that are accepted, against DNS rebinding."""
-    named = list(options.hosts)
-    if is_loopback(options.host):
-        named += _LOOPBACK
-    elif not ipaddress.ip_address(options.host).is_unspecified:
-        named.append(f"[{options.host}]" if ":" in options.host else options.host)
-    elif not named:
-        raise UsageError(f"A server on {options.host} must know its name: --allow-host mcp.example.org.")
-    hosts = [each for name in named for each in (name, f"{name}:*")]
-    origins = [each for name in _LOOPBACK for each in (f"http://{name}", f"http://{name}:*")]
-    own = origins if is_loopback(options.host) else []
-    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[*options.origins, *own])
-
-
-async def _body(receive: Receive, most: int) -> bytes | int:
-    """The body of a request, or the status of its refusal. Its depth is bounded here, by the JSON parser (200)."""
+async def _body(receive: Receive, most: int, grow: Callable[[int], bool]) -> bytes | int:
+    """The body of a request, or the status of its refusal. Its depth is bounded here, by the JSON parser (200). `grow`
+    tells whether the body may have a length, at the present."""
     found = bytearray()
     with anyio.move_on_after(BODY_S):
         while True:
@@ -248,6 +270,8 @@ async def _body(receive: Receive, most: int) -> bytes | int:
             found += message.get("body", b"")
             if len(found) > most:
                 return 413
+            if not grow(len(found)):
+                return 429
             if not message.get("more_body", False):
                 break
         if found:
@@ -295,9 +319,13 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
+def _headers(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
 def _header(scope: Scope, name: bytes) -> str | None:
-    found = [value for key, value in scope["headers"] if key == name]
-    return found[0].decode("latin-1") if len(found) == 1 else None
+    found = _headers(scope, name)
+    return found[0] if len(found) == 1 else None
 
 
 async def _answer(
@@ -309,6 +337,7 @@ async def _answer(
 _REFUSALS: Final = {
     400: (PARSE_ERROR, "The body is no JSON, or its values are nested too deeply."),
     408: (INVALID_REQUEST, f"The body did not arrive within {BODY_S:.0f} s."),
+    429: (BUSY, "The bodies of the requests without an answer are too long together. Try again when one is answered."),
     413: (INVALID_REQUEST, "The body is too long, or its objects have too many members."),
 }
 
@@ -316,7 +345,9 @@ _REFUSALS: Final = {
 async def _refused(status: int, scope: Scope, receive: Receive, send: Send) -> None:
     code, message = _REFUSALS[status]
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    await Response(json.dumps(body), status_code=status, media_type="application/json")(scope, receive, send)
+    headers = {"Retry-After": "1"} if status == 429 else None
+    answer = Response(json.dumps(body), status_code=status, headers=headers, media_type="application/json")
+    await answer(scope, receive, send)
 
 
 async def _no_lifespan(scope: Scope, receive: Receive, send: Send) -> None:

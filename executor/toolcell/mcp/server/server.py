@@ -1,10 +1,12 @@
 """ToolServer: the tools of a supervisor, offered to MCP clients."""
 
+import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -36,6 +38,9 @@ __all__ = ["PRINCIPAL", "ToolServer"]
 
 PRINCIPAL: Final = "{principal}"
 """Stands for the name of the principal in the path of a workspace."""
+_NAMESPACE: Final = re.compile(r"(?:[a-z0-9][a-z0-9_]{0,30})?")
+_IN_USE: Final[WeakKeyDictionary[Supervisor, set[str]]] = WeakKeyDictionary()
+"""The namespaces of the running servers of each supervisor."""
 
 
 class ToolServer:
@@ -50,6 +55,10 @@ class ToolServer:
     about its own calls. Without, such a call is decided by the supervisor's approver or in `Supervisor.approvals`, or
     is denied. `prompts`, `resources` and `completions` are the program's own. `bounds` limit what a client can make the
     server hold.
+
+    Several servers may run on one supervisor, and each has principals of its own: their sessions are `mcp-NAME` in the
+    namespace "", and `mcp.NAMESPACE-NAME` with the agent id `NAMESPACE.NAME` in any other. Without `namespace`, the
+    first server has "", and each further one its number.
     """
 
     @named
@@ -64,6 +73,7 @@ class ToolServer:
         prompts: Prompts | None = None,
         resources: Resources | None = None,
         completions: Completions | None = None,
+        namespace: str | None = None,
         name: str = "toolcell",
         version: str = "",
         instructions: str | None = None,
@@ -73,6 +83,10 @@ class ToolServer:
         self._workspace = str(misuse.path("workspace", workspace))
         self._kind = misuse.session_kind(kind)
         self._profile = profile
+        if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+            raise UsageError(f"{namespace!r} is no namespace. Use at most 31 of a-z, 0-9 and _, and not _ first.")
+        self._wanted = namespace
+        self._namespace = ""
         self._channel_type: Callable[[], ClientChannel] = ApprovingChannel if approve_by_elicitation else ClientChannel
         self._identity = ServerIdentity(name=name, version=version, instructions=instructions)
         self._offers = Offers(prompts=prompts, resources=resources, completions=completions)
@@ -88,6 +102,7 @@ class ToolServer:
     async def __aenter__(self) -> Self:
         if self._stack is not None:
             raise UsageError("The server has been entered already. Make another one.")
+        self._namespace = _claimed(self._supervisor, self._wanted)
         self._stack = AsyncExitStack()
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         return self
@@ -103,6 +118,7 @@ class ToolServer:
             with anyio.CancelScope(shield=True):
                 for each in self._principals.values():
                     await each.session.close(grace_s=0)
+            _IN_USE[self._supervisor].discard(self._namespace)
 
     @property
     def tasks(self) -> TaskGroup:
@@ -125,8 +141,8 @@ class ToolServer:
         session = await self._supervisor.open_session(
             self._kind,
             workspace=self._workspace.replace(PRINCIPAL, name or "client"),
-            agent_id=name or "client",
-            session_id=f"mcp-{name}" if name else None,
+            agent_id=f"{self._namespace}{'.' if self._namespace else ''}{name or 'client'}",
+            session_id=f"mcp{'.' if self._namespace else ''}{self._namespace}-{name}" if name else None,
             channel=channel,
             profile=self._profile,
         )
@@ -188,3 +204,14 @@ class ToolServer:
     async def _tell(self, event: ServerEvent) -> None:
         for each in list(self._principals.values()):
             await each.tell(event)
+
+
+def _claimed(supervisor: Supervisor, wanted: str | None) -> str:
+    """Claim a namespace on the supervisor. Raises UsageError if another running server has the wanted one."""
+    used = _IN_USE.setdefault(supervisor, set())
+    if wanted is None:
+        wanted = next(each for each in ("", *map(str, range(2, len(used) + 3))) if each not in used)
+    elif wanted in used:
+        raise UsageError(f"Another server of this supervisor has the namespace {wanted!r}. Pass another namespace.")
+    used.add(wanted)
+    return wanted

@@ -13,6 +13,7 @@ from functools import partial
 
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
+from toolcell.pool.rivals import share_of_group
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
@@ -64,6 +65,7 @@ class Cell(Stateful):
         self.pid = 0  # the init's pid on the host
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
+        self.lowered = False  # whether the init's scheduling group is niced
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
         self._deadlines = deadlines
@@ -272,6 +274,16 @@ class Cell(Stateful):
         self._meter.evidence.forked_ahead()
         self._control.fork_ahead()
 
+    def lower(self, nice: int) -> None:
+        """Nice the process of the running call, or of the call that is about to be sent, and the init that will sweep
+        it. A kept process is left alone, because it serves later calls; so is the init's own nice value, which its
+        later children would inherit."""
+        if not self._kept:
+            self._meter.lower(nice)
+            if bool(nice) != self.lowered:
+                self.lowered = bool(nice)
+                share_of_group(self.pid, nice)
+
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
         if now > self._swept_by:
@@ -334,7 +346,7 @@ class Cell(Stateful):
             self.on(Event.LACKING)
         else:
             self.on(Event.PREWARMED if self.spec.unbound else Event.READY)
-        if ready.waiting and self._machine.state is not State.DEAD:  # a queued call may already run
+        if ready.waiting and not meter.process and self._machine.state is not State.DEAD:  # a queued call may run
             meter.find_process()
 
     def _on_exited(self, exited: Exited) -> None:

@@ -5,6 +5,7 @@ import signal
 import time
 
 from toolcell.pool.processes import first_child, open_children
+from toolcell.pool.rivals import lower
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
@@ -27,6 +28,7 @@ class Meter:
         "_children_fd",
         "_cpu_before",
         "_kept",
+        "_nice",
         "_rss_before",
         "_standby",
         "_status_fd",
@@ -40,6 +42,7 @@ class Meter:
         self.process = 0
         self._cgroup = cgroup
         self._kept = kept
+        self._nice = 0  # of the call process
         self._standby = standby
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
@@ -79,10 +82,23 @@ class Meter:
             self.process = 0
 
     def forget_process(self) -> None:
-        self.process = 0
+        self.process = self._nice = 0
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
+
+    def lower(self, nice: int) -> None:
+        """Nice the call process, if it is known and has no higher value yet."""
+        if not self.process and self._standby:
+            self.find_process()
+        if self._status_fd < 0 or nice <= self._nice:
+            return
+        try:
+            os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid is its own
+        except OSError:
+            return
+        if lower(self.process, nice):
+            self._nice = nice
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the

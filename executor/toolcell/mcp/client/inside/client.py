@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 from toolcell_tools.context import ToolContext
-from toolcell_tools.failures import RequestDenied, ToolFailure
+from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure
 
 from .bounds import MAX_LISTING_BYTES, MAX_MESSAGES, MAX_NOISE, MAX_PAGES, MAX_REPORTS, MAX_TOOLS
 from .fingerprints import PARTS, fingerprint_of
@@ -14,7 +14,7 @@ from .messages import METHOD_NOT_FOUND, Message, Misbehaved, encoded, result_in
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The versions of the protocol that this client speaks, the newest first."""
 LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}  # every other is an error
-DEADLINE_SHARE = 0.2  # a call whose time is nearly over is ended by its deadline, not by a cancellation
+DEADLINE_SHARE = 0.2  # the share of a call's time that is left when it is cancelled because of its deadline
 _KEPT = ("title", *PARTS)
 
 
@@ -113,7 +113,7 @@ class Client:
     # -- one request --------------------------------------------------------------------------------------------------
 
     def _request(self, ctx: ToolContext, method: str, params: Message) -> Message:
-        id = secrets.randbelow(2**52) + 1  # so that no answer can be sent before the question
+        id = _new_id()
         exchange = _Exchange(ctx, self.transport, id)
         self._settle(exchange)
         if method == "tools/call":
@@ -122,6 +122,7 @@ class Client:
             exchange.count(message)
             if message is not None and "method" not in message and message["id"] == id:
                 return result_in(message, method)
+            exchange.end_if_alive(message)
             self._take(message, exchange)
         raise Misbehaved(f"The server did not answer {method}.")
 
@@ -161,6 +162,7 @@ class _Exchange:
         self._messages = self._noise = self._reports = 0
         self._begun_s = max(0.0, ctx.remaining())
         self._is_cancelled = False
+        self._probe: int | None = None
 
     def count(self, message: Message | None) -> None:
         self._messages += 1
@@ -171,14 +173,25 @@ class _Exchange:
             raise Misbehaved(f"The server sent more than {what} during one request. It was ended.")
 
     def tick(self) -> None:
-        """Tell the server, once, if the call is cancelled or its time nearly over."""
+        """Tell the server, once, if the call is cancelled or its time nearly over. In the second case, also ask whether
+        it is alive: a server that does not answer ends with the call, at its deadline."""
         if self._is_cancelled or not self._ctx.cancelled:
             return
         self._is_cancelled = True
         self._transport.post({"method": "notifications/cancelled", "params": {"requestId": self._id}})
+        is_late = self._ctx.remaining() <= self._begun_s * DEADLINE_SHARE
+        if is_late:
+            self._probe = _new_id()
+            self._transport.post({"id": self._probe, "method": "ping"})
         self._transport.flush()
-        if self._ctx.remaining() > self._begun_s * DEADLINE_SHARE:
+        if not is_late:
             raise ToolFailure("The call was cancelled before the server answered.")
+
+    def end_if_alive(self, message: Message | None) -> None:
+        """Raise NoTimeLeft if the message shows that the server lives, and the call's time is nearly over."""
+        if self._probe is None or message is None or "method" in message or message["id"] != self._probe:
+            return
+        raise NoTimeLeft("The server did not answer in time. It was told to stop this call, and runs on.")
 
     def report(self, method: str, params: Message) -> None:
         """Pass on a report of progress, or a line of the server's log."""
@@ -193,6 +206,11 @@ class _Exchange:
         elif method == "notifications/message":
             level = LEVELS.get(str(params.get("level")), "error")
             self._ctx.log(str(params.get("data"))[:2_000], level=level)
+
+
+def _new_id() -> int:
+    """An id that nobody can guess, so that no answer can be sent before the question."""
+    return secrets.randbelow(2**52) + 1
 
 
 def _number(value: object) -> float | None:

@@ -1,0 +1,101 @@
+"""The files that a call has changed, as artifacts of its result."""
+
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from toolcell.backends.threads import FILES, NoThread
+from toolcell.sessions.changes import CallChanges
+from toolcell_sandbox.changes import ChangedFile
+from toolcell_sandbox.seen import NAME_CHARS
+from toolcell_tools.artifact import Artifact
+from toolcell_tools.result import Notice, ToolResult
+
+DIFF_CHARS: Final = 20_000
+"""The most characters of one diff."""
+DIFFS_CHARS: Final = 100_000
+"""The most characters of the diffs of one result."""
+COMPARED_LINES: Final = 1_000
+"""The most lines of a change that are compared, old and new ones: comparing takes time by their product."""
+DIFFS_S: Final = 0.5
+_OWN_KINDS: Final = frozenset({"created", "modified", "deleted"})
+
+
+async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
+    """The result with an artifact for each file that the call has changed, and a notice if some may be missing."""
+    changes = sorted(call.found.values(), key=_order)[: call.most]
+    if any(change.before is not None and change.after is not None for change in changes):
+        try:
+            made = await FILES.run(partial(_artifacts, changes))
+        except NoThread:
+            made = [_artifact(change) for change in changes]
+    else:
+        made = [_artifact(change) for change in changes]
+    notices = result.notices
+    if call.unknown or len(call.found) > len(changes):
+        notices = (*notices, _incomplete(call, len(changes)))
+    return result.model_copy(update={"artifacts": _merged(result.artifacts, made), "notices": notices})
+
+
+def _order(change: ChangedFile) -> tuple[bool, str]:
+    """What git keeps for itself comes last."""
+    return f"/{change.path}".find("/.git/") >= 0, change.path
+
+
+def _merged(declared: list[Artifact], found: list[Artifact]) -> list[Artifact]:
+    """The artifacts of the tool, with the facts that the supervisor has found, and the other changed files."""
+    by_path = {each.path: each for each in found}
+    merged = [_known(each, by_path.pop(each.path, None)) for each in declared]
+    return [*merged, *by_path.values()]
+
+
+def _known(declared: Artifact, found: Artifact | None) -> Artifact:
+    if found is None or declared.data is not None:
+        return declared
+    kind = found.kind if declared.kind in _OWN_KINDS else declared.kind
+    return replace(declared, kind=kind, digest=found.digest, size=found.size, diff=found.diff)
+
+
+def _artifacts(changes: list[ChangedFile]) -> list[Artifact]:
+    """The artifacts, with diffs of texts within the bounds."""
+    left, until = DIFFS_CHARS, time.monotonic() + DIFFS_S
+    made: list[Artifact] = []
+    for change in changes:
+        diff = _diff(change) if left > 0 and time.monotonic() < until else None
+        left -= len(diff or "")
+        made.append(_artifact(change, diff))
+    return made
+
+
+def _artifact(change: ChangedFile, diff: str | None = None) -> Artifact:
+    return Artifact(_text(change.path), change.kind, change.digest or None, change.size, diff=diff)
+
+
+def _text(path: str) -> str:
+    """A path as text that JSON can hold: bytes that are no UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _diff(change: ChangedFile) -> str | None:
+    if change.before is None or change.after is None or b"\0" in change.before or b"\0" in change.after:
+        return None
+    try:
+        before, after = change.before.decode(), change.after.decode()
+    except UnicodeDecodeError:
+        return None
+    from toolcell_tools.base.diffs import diff_of_texts  # difflib, which only changed texts need
+
+    name = ascii(_text(change.path))[1:-1]  # one line, whatever is in the name
+    return diff_of_texts(name, before, after, most_lines=COMPARED_LINES, most_chars=DIFF_CHARS)
+
+
+def _incomplete(call: CallChanges, listed: int) -> Notice:
+    """The notice that not all changed files are listed."""
+    if call.unknown:
+        why = call.unknown if len(call.unknown) <= 2 * NAME_CHARS else f"{call.unknown[: 2 * NAME_CHARS]}…"
+        message = f"The list of changed files may be incomplete: {why}."
+    else:
+        message = f"The call changed {len(call.found):,} files, and the result lists {listed:,} of them."
+    return Notice(kind="changed_files", message=message)

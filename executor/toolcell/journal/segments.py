@@ -1,0 +1,166 @@
+"""The segments of a log: closed files, and the file to which is appended. Read, they are one file.
+
+A log with a bound is cut into segments. When `journal.log` is long enough, its name becomes `journal.log.<offset>`, the
+bytes of all segments before it in 20 digits, and a new `journal.log` begins. The chain goes on across segments. The
+first entry of each but the first one is a record of the kind "segment", which says where the chain and the offsets go
+on, so that the oldest segments can be removed. Offsets count the bytes of all segments, also of the removed ones.
+"""
+
+import errno
+import os
+import re
+import stat
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+import msgpack
+
+from .chain import PREFIX, BrokenChain, Head
+from .journal import Record
+
+KIND: Final = "segment"
+_CLOSED: Final = re.compile(r"\.(\d{20})\Z")
+_AGAIN_S: Final = 0.01
+_TRIES: Final = 5  # the writer may close a segment, or remove one, while a reader opens them
+
+
+class Segment(NamedTuple):
+    """A closed segment: its file, and the offsets of its begin and its end."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+def closed_segments(path: Path) -> list[Segment]:
+    """The closed segments of the log at `path`, oldest first. Raises OSError."""
+    found: list[Segment] = []
+    for name in os.listdir(path.parent):
+        match = _CLOSED.search(name)
+        if match and name == path.name + match[0]:
+            begin = int(match[1])
+            found.append(Segment(path.parent / name, begin, begin + os.lstat(path.parent / name).st_size))
+    return sorted(found, key=lambda each: each.begin)
+
+
+def name_of_closed(path: Path, begin: int) -> Path:
+    """The name of the segment that begins at this offset, once it is closed."""
+    return path.with_name(f"{path.name}.{begin:020d}")
+
+
+def opening_record(head: Head, offset: int) -> Record:
+    """The first record of a segment: the head of the chain before it, and its offset."""
+    return Record(KIND, "", data={"number": head.number, "digest": head.digest.hex(), "offset": offset})
+
+
+class LogFile:
+    """The segments of a log as one file to read. `head` is the end of the chain before the first segment that is there,
+    and `begin` its offset: both 0 if none was removed."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the segments. Raises BrokenChain if one is missing between two others, or OSError."""
+        self.head, self.begin = Head(), 0
+        self._files: list[tuple[int, BinaryIO]] = []  # by the offset of its begin
+        self._at = 0
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._open(path, is_last_try=not tries_left)
+                break
+            except (FileNotFoundError, BrokenChain):
+                if not tries_left:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def _open(self, path: Path, *, is_last_try: bool) -> None:
+        with ExitStack() as undo:
+            closed = closed_segments(path)
+            files = [(each.begin, undo.enter_context(open_file(each.path))) for each in closed]
+            try:
+                last = undo.enter_context(open_file(path))
+            except FileNotFoundError:  # a kill between the close of a segment and the begin of the next one
+                if not closed or not is_last_try:
+                    raise
+            else:
+                beginning = _beginning(last)
+                files.append((beginning.offset if beginning.is_said or not closed else closed[-1].end, last))
+            head, begin, _is_said = _beginning(files[0][1])
+            if files[0][0] != begin:
+                raise BrokenChain("is not where its segment's name says", head.number + 1, begin)
+            for each, (after, file) in zip(closed, files[1:], strict=False):
+                if each.end != after:
+                    number = _beginning(file).head.number
+                    raise BrokenChain("is not there: a segment of the log was removed or cut", number, each.end)
+            undo.pop_all()
+        self.head, self.begin, self._files, self._at = head, begin, files, begin
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for _begin, file in self._files:
+            file.close()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As of a file: from the begin, or with 2 from the end."""
+        if whence == 2:
+            begin, file = self._files[-1]
+            offset += begin + os.fstat(file.fileno()).st_size
+        self._at = offset
+        return offset
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end of the last segment."""
+        found = bytearray()
+        for number, (begin, file) in enumerate(self._files):
+            end = self._files[number + 1][0] if number + 1 < len(self._files) else None
+            if self._at < begin or (end is not None and self._at >= end):
+                continue
+            file.seek(self._at - begin)
+            taken = file.read(size - len(found) if end is None else min(size - len(found), end - self._at))
+            found += taken
+            self._at += len(taken)
+            if len(found) == size:
+                break
+        return bytes(found)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file of the log to read, and nothing else that has its name. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "It is not a file", str(path))
+    return open(fd, "rb")
+
+
+class _Beginning(NamedTuple):
+    """The head of the chain before a segment, and its offset. `is_said`: the segment's first entry says so."""
+
+    head: Head = Head()
+    offset: int = 0
+    is_said: bool = False
+
+
+def _beginning(file: BinaryIO) -> _Beginning:
+    """Where a segment begins: the log's first one at 0. Whoever reads the chain checks the entry itself."""
+    file.seek(0)
+    prefix = file.read(PREFIX.size)
+    size = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else 0
+    if not 0 < size <= _MOST_OPENING_BYTES:
+        return _Beginning()
+    try:
+        unpacked: Any = msgpack.unpackb(file.read(size))
+        _number, kind, _session, _call, said, _at = unpacked
+        if kind != KIND:
+            return _Beginning()
+        return _Beginning(Head.parse(f"{said['number']}:{said['digest']}"), int(said["offset"]), is_said=True)
+    except (ValueError, TypeError, LookupError):
+        return _Beginning()
+
+
+_MOST_OPENING_BYTES: Final = 1024

@@ -1,0 +1,70 @@
+"""Share the cores among sessions: the running calls of a session together get about the CPU time of one call.
+
+The kernel shares a busy core among processes, so a session with eight running calls would get eight times the CPU time
+of a session with one, and the supervisor would wait for its turn behind all of them. So while several sessions make
+calls, a session's second and later running calls are niced, each by so much that their weights add up to one call's.
+On idle cores, a niced process runs as fast as any other.
+"""
+
+import math
+import os
+from typing import Final
+
+RIVAL_S: Final = 1.0
+"""How long a session counts after its last call has begun, or was seen running."""
+NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
+MOST_NICE: Final = 12  # less than 19, so that other programs of the host cannot take every core from a session's calls
+
+
+class Rivals:
+    """The sessions that made calls of late: the last one, and the time of the last call of any other."""
+
+    __slots__ = ("_last", "_last_at", "_other_at")
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._last_at = self._other_at = -math.inf
+
+    def note(self, session_id: str, now: float) -> None:
+        """Note that the session begins a call, or has one under way."""
+        if session_id != self._last:
+            self._last, self._other_at = session_id, self._last_at
+        self._last_at = now
+
+    def has(self, session_id: str, now: float) -> bool:
+        """Whether another session has calls."""
+        return now - (self._other_at if session_id == self._last else self._last_at) < RIVAL_S
+
+
+def nice_of(running: int) -> int:
+    """The nice value with which each of so many calls together gets the CPU time of one call."""
+    return min(MOST_NICE, round(math.log(running, NICE_STEP))) if running > 1 else 0
+
+
+def lower(pid: int, nice: int) -> bool:
+    """Nice a call process, and its scheduling group: with autogroups (sched(7)), the value of the process counts only
+    within its group. Returns False if that must be tried again, because the process is not in a group of its own yet.
+
+    An ordinary user may not nice another user's process. Then the process keeps its weight.
+    """
+    try:
+        if os.getsid(pid) != pid:
+            return False
+        if os.getpriority(os.PRIO_PROCESS, pid) < nice:
+            os.setpriority(os.PRIO_PROCESS, pid, nice)
+    except OSError:  # also if the process has ended
+        return True
+    share_of_group(pid, nice)
+    return True
+
+
+def share_of_group(pid: int, nice: int) -> None:
+    """Set the nice value of the scheduling group that a process leads, if the kernel has autogroups and lets this user:
+    an ordinary user may change a group only ten times a second."""
+    try:
+        if os.getsid(pid) != pid:
+            return
+        with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as group:
+            group.write(b"%d" % nice)
+    except OSError:
+        pass

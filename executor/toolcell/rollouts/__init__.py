@@ -1,0 +1,58 @@
+"""Rollouts: many attempts of an agent at many tasks, each in a session of its own, here or on a cluster.
+
+    from toolcell.rollouts import rollout
+
+`rollout` streams a frozen `Trajectory` for each attempt, however it ends. With a record, a rollout goes on where a
+killed program has left it.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers know this name; a program that only reads trajectories needs no runtime
+if TYPE_CHECKING:
+    from .attempt import Attempt, Scored
+    from .infrastructure import InfrastructureFailure, is_infrastructure
+    from .progress import RolloutProgress
+    from .running import rollout
+    from .stream import Rollout
+    from .tasks import RolloutTask
+    from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, TrajectoryStep
+
+_HOMES = {
+    "Attempt": "attempt",
+    "CallStep": "trajectory",
+    "InfrastructureFailure": "infrastructure",
+    "NoteStep": "trajectory",
+    "Rollout": "stream",
+    "RolloutOutcome": "trajectory",
+    "RolloutProgress": "progress",
+    "RolloutTask": "tasks",
+    "Scored": "attempt",
+    "Trajectory": "trajectory",
+    "TrajectoryStep": "trajectory",
+    "is_infrastructure": "infrastructure",
+    "rollout": "running",
+}
+
+__all__ = [
+    "Attempt",
+    "CallStep",
+    "InfrastructureFailure",
+    "NoteStep",
+    "Rollout",
+    "RolloutOutcome",
+    "RolloutProgress",
+    "RolloutTask",
+    "Scored",
+    "Trajectory",
+    "TrajectoryStep",
+    "is_infrastructure",
+    "rollout",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

@@ -1,0 +1,141 @@
+"""Attempt: what an agent of a rollout works with. It makes the calls, and writes down the steps."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Unpack
+
+import anyio
+
+from toolcell.errors import UsageError
+from toolcell.session import CallOptions, Session
+from toolcell_tools.declaration import Declared
+from toolcell_tools.encode import encode_counted, encode_json
+from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.failures import Unencodable
+from toolcell_tools.result import ToolResult
+
+from .infrastructure import is_infrastructure, steady_call
+from .tasks import RolloutTask
+from .trajectory import CallStep, NoteStep, RolloutOutcome
+
+__all__ = ["Attempt", "Scored"]
+
+_SPENT: Final = "usage limit: "
+"""How the reason of a PermissionDenied begins if a usage limit is reached."""
+_STEP_BYTES: Final = 200
+"""What a step takes besides its texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What an agent returns to give its attempt a reward. `output` is JSON data."""
+
+    output: Any = None
+    reward: float | None = None
+
+
+class Attempt:
+    """One try of one attempt, in a session and a workspace of its own. A rollout makes it, and gives it to the agent.
+
+    `call` makes a call and keeps it as a step. `session` is for what frameworks and verifiers do: such calls count in
+    the budget, and are no steps; pass their results to `check`.
+    """
+
+    def __init__(
+        self, task: RolloutTask, number: int, tries: int, session: Session, scope: anyio.CancelScope, most_bytes: int
+    ) -> None:
+        self.task = task
+        self.number = number
+        """The number of the attempt, from 1."""
+        self.tries = tries
+        """The number of this try, from 1. Only infrastructure errors and the end of the program bring another one."""
+        self.session = session
+        self.steps: list[CallStep | NoteStep] = []
+        self.verdict: tuple[RolloutOutcome, str] | None = None
+        """How the attempt must end, whatever the agent does, and why. The rollout reads it."""
+        self.started = time.monotonic()
+        self._scope = scope
+        self._room = most_bytes
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.task.id} #{self.number}, try {self.tries} · {len(self.steps)} steps>"
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until the deadline."""
+        return max(0.0, self._scope.deadline - anyio.current_time())
+
+    async def call(
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult:
+        """Call a tool, as `Session.call` does, and keep the call as a step.
+
+        An infrastructure error is no step. If the call has done nothing that lasts, it is made again, up to twice.
+        Otherwise this try ends. If the budget is reached, the attempt ends. Both cancel the agent.
+        """
+        began = time.monotonic()
+        result = await steady_call(self.session, name, args, **options)
+        await self.check(result)
+        self._add(
+            CallStep(
+                call_id=result.call_id,
+                tool=result.tool,
+                arguments=_plain(args if result.arguments is None else result.arguments),
+                observation=result.for_model(),
+                error=result.error,
+                at_s=began - self.started,
+                wall_s=time.monotonic() - began,
+            )
+        )
+        await self._checkpoint()
+        return result
+
+    async def check(self, result: ToolResult) -> None:
+        """End this try if the result is an infrastructure error, and the attempt if its budget is reached."""
+        error = result.error
+        if error is not None and is_infrastructure(error):
+            self._end(RolloutOutcome.INFRASTRUCTURE, f"{result.tool}: {error.message}")
+        elif isinstance(error, PermissionDenied) and error.reason.startswith(_SPENT):
+            self._end(RolloutOutcome.OUT_OF_BUDGET, f"The {error.reason} was reached.")
+        await self._checkpoint()
+
+    def note(self, data: Any) -> None:
+        """Keep JSON data as a step, such as the model's answer. Raises UsageError for other data, and when there is no
+        room for more."""
+        try:
+            plain, values, characters = encode_counted(data)
+        except Unencodable as error:
+            raise UsageError(f"The note is no JSON data: {error}.") from None
+        self._add(NoteStep(data=plain, at_s=time.monotonic() - self.started), 8 * values + characters)
+        if self.verdict is not None:  # an agent that never awaits could not be cancelled
+            raise UsageError(f"The attempt has ended ({self.verdict[0]}): {self.verdict[1]}")
+
+    def _add(self, step: CallStep | NoteStep, size: int | None = None) -> None:
+        """Keep a step. If there is no room, the attempt ends, and the step is left out."""
+        if isinstance(step, CallStep):
+            _, values, characters = encode_counted(step.arguments)
+            size = len(step.observation) + 8 * values + characters
+        self._room -= _STEP_BYTES + (size or 0)
+        if self._room < 0:
+            self._end(RolloutOutcome.OUT_OF_BUDGET, "The trajectory is larger than trajectory_bytes.")
+        elif self.verdict is None:
+            self.steps.append(step)
+
+    def _end(self, outcome: RolloutOutcome, message: str) -> None:
+        """Decide how the attempt ends, and cancel the agent. The first reason counts."""
+        if self.verdict is None:
+            self.verdict = outcome, message
+            self._scope.cancel()
+
+    async def _checkpoint(self) -> None:
+        if self.verdict is not None:
+            await anyio.lowlevel.checkpoint()
+
+
+def _plain(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments as JSON data; of a call that could not be encoded, their text."""
+    try:
+        return dict(encode_json(dict(arguments or {})))
+    except Unencodable:
+        return {"unencodable": repr(arguments)[:1000]}

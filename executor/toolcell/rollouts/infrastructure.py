@@ -1,0 +1,62 @@
+"""Which failures are the infrastructure's: neither the agent's, nor a tool's, nor those of a call's limits."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
+
+import anyio
+
+from toolcell.errors import ToolcellError
+from toolcell.retrying import ATTEMPTS, FIRST_S, LONGEST_S, waits
+from toolcell.session import CallOptions, Session
+from toolcell_tools.declaration import Declared
+from toolcell_tools.errors import ErrorBase, Overloaded, SandboxUnavailable
+from toolcell_tools.result import ToolResult
+
+__all__ = ["InfrastructureFailure", "is_infrastructure", "steady_call"]
+
+_KINDS: Final = frozenset({"overloaded", "sandbox_unavailable", "cancelled", "node_lost"})
+"""The kinds of errors that no tool can bring about. `Cancelled` counts, because an agent's own cancellation is an
+exception in the agent, and no result."""
+
+
+class InfrastructureFailure(ToolcellError):
+    """An agent raises this if something outside of it has failed, such as the server of its model: the attempt is tried
+    again. Within an ExceptionGroup, it counts too."""
+
+
+def is_infrastructure(error: ErrorBase | None) -> bool:
+    """Whether the call failed outside of its tool. A tool that is refused because it keeps crashing did not."""
+    if isinstance(error, Overloaded) and error.circuit_open:
+        return False
+    return error is not None and error.kind in _KINDS
+
+
+def failure_of(error: BaseException) -> InfrastructureFailure | None:
+    """The InfrastructureFailure that an agent has raised, or None."""
+    if isinstance(error, InfrastructureFailure):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = (failure_of(one) for one in error.exceptions)  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType,reportUnknownArgumentType]
+        return next((one for one in found if one is not None), None)
+    return None
+
+
+async def steady_call(
+    session: Session, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+) -> ToolResult:
+    """`session.call`, made again up to twice after an infrastructure error that passes, if the call has done nothing
+    that lasts. The second call has the id "<call_id>~2" if `call_id` is passed."""
+    call_id, number = options.get("call_id"), 1
+    pauses = waits(FIRST_S, LONGEST_S)
+    while True:
+        result = await session.call(name, args, **options)
+        error = result.error
+        if error is None or not is_infrastructure(error) or number >= ATTEMPTS:
+            return result
+        if not error.retryable or error.outcome == "outcome unknown":
+            return result
+        least = error.retry_after_s if isinstance(error, Overloaded | SandboxUnavailable) else None
+        await anyio.sleep((least or 0.0) + next(pauses))
+        number += 1
+        if call_id is not None:
+            options["call_id"] = f"{call_id}~{number}"

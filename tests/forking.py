@@ -1,0 +1,72 @@
+"""`python -I forking.py SOCKET`: fork zygotes of a process that has imported what a zygote imports. See zygotes.py.
+
+For each message there is a fork, with the two descriptors that came with it: the zygote's socket and its stderr. It is
+a child of our parent (CLONE_PARENT, clone(2)), as if that had started it. The answer is its pid, or an errno as a
+negative number.
+"""
+
+import gc
+import sys
+
+gc.disable()  # as toolcell.runner.__main__
+
+from toolcell.fast.switches import is_on  # noqa: E402
+from toolcell.runner.cow import forks  # noqa: E402
+
+if is_on("fork_handlers"):
+    forks.keep_back()
+
+import ctypes  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+from fcntl import F_DUPFD_CLOEXEC, fcntl  # noqa: E402
+
+from toolcell.runner import zygote  # noqa: E402
+from toolcell_sandbox.kernel.numbers import NUMBERS  # noqa: E402
+
+CLONE_PARENT = 0x8000
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as os.fork does
+
+
+def sibling() -> int:
+    """As os.fork, but the child's parent is ours. Raises OSError."""
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(_libc.syscall(NUMBERS["clone"], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return 0
+    error = ctypes.get_errno()
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(error, os.strerror(error))
+    return pid
+
+
+def main(connection: socket.socket) -> None:
+    """Serve until the other end is closed."""
+    while True:
+        order, received, _flags, _address = socket.recv_fds(connection, 1, 2)
+        if not order:
+            return
+        try:
+            pid = sibling()
+        except OSError as error:
+            pid = -(error.errno or 0)
+        if pid == 0:
+            connection.close()
+            os.setsid()
+            link, stderr = received
+            given = fcntl(link, F_DUPFD_CLOEXEC, 6)
+            for number in (1, 2):
+                os.dup2(stderr, number)
+            os.close(link)
+            os.close(stderr)
+            zygote.main(given)
+        for fd in received:
+            os.close(fd)
+        connection.send(str(pid).encode())
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,223 @@
+"""A log that is cut into segments: the chain goes on, readers see one log, and the oldest are removed."""
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell.journal import RecentJournal, Record
+from toolcell.journal.chain import BrokenChain, Head
+from toolcell.journal.durable import DurableJournal
+from toolcell.journal.log import SEGMENTS, JournalLog
+from toolcell.journal.reading import JournalReader
+from toolcell.journal.segments import KIND, LogFile, closed_segments
+
+SIZE = 1_000
+MOST = SIZE * SEGMENTS
+
+
+def record(number: int) -> Record:
+    return Record("call", "s", f"c{number}", {"number": number, "text": "x" * 50})
+
+
+def rotate(log: JournalLog) -> None:
+    log._rotate()  # pyright: ignore[reportPrivateUsage] - the thread does it once a second
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[JournalLog]:
+    made = JournalLog(tmp_path / "log", (), MOST)
+    assert list(made.open()) == []
+    yield made
+    made.close()
+
+
+def numbers(place: Path) -> list[int]:
+    found = JournalReader(place / "log", place / "index").entries()
+    return [each.record.data["number"] for each in found if each.record.kind != KIND]
+
+
+def filled(log: JournalLog, segments: int = 3, each: int = 5) -> Head:
+    for segment in range(segments):
+        for number in range(each):
+            log.append(record(segment * each + number))
+        if segment < segments - 1:
+            rotate(log)
+    return log.head
+
+
+def test_readers_see_one_log_and_the_chain_goes_on(log: JournalLog, tmp_path: Path) -> None:
+    head = filled(log)
+    assert len(closed_segments(tmp_path / "log")) == 2
+    assert numbers(tmp_path) == list(range(15))
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    assert reader.verify() == head == reader.verify(Head()) and head.number == 17
+    with LogFile(tmp_path / "log") as file:
+        assert file.seek(0, 2) == log.size
+        file.seek(0)
+        whole = file.read(log.size + 1)
+    assert whole == b"".join(path.read_bytes() for path in [*sorted(tmp_path.glob("log.*")), tmp_path / "log"])
+
+
+def test_a_writer_goes_on_after_any_segment(log: JournalLog, tmp_path: Path) -> None:
+    head, size = filled(log), log.size
+    log.close()
+    again = JournalLog(tmp_path / "log", (), MOST)
+    assert len(list(again.open())) == 17 and (again.head, again.size) == (head, size)
+    again.append(record(15))
+    again.close()
+    assert numbers(tmp_path) == list(range(16))
+
+
+@pytest.mark.parametrize("left", [b"", b"\0\0\0\x20half"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_kill_between_two_segments_loses_nothing(log: JournalLog, tmp_path: Path, missing: bool, left: bytes) -> None:
+    head = filled(log, segments=2)
+    log.close()
+    size = (tmp_path / "log").stat().st_size
+    (tmp_path / "log").rename(tmp_path / f"log.{log.size - size:020d}")
+    if not missing:
+        (tmp_path / "log").write_bytes(left)
+    again = JournalLog(tmp_path / "log", (), MOST)
+    assert list(again.open())[-1].head == head
+    again.append(record(10))
+    again.close()
+    assert numbers(tmp_path) == list(range(11))
+    JournalReader(tmp_path / "log", tmp_path / "index").verify(head)
+
+
+@pytest.mark.parametrize("damage", ["middle removed", "cut", "renamed", "swapped", "changed", "of another log"])
+def test_what_was_done_to_a_segment_is_damage(log: JournalLog, tmp_path: Path, damage: str) -> None:
+    filled(log, segments=4)
+    log.close()
+    first, second, third = (each.path for each in closed_segments(tmp_path / "log"))
+    match damage:
+        case "middle removed":
+            second.unlink()
+        case "cut":
+            second.write_bytes(second.read_bytes()[:-10])
+        case "renamed":
+            first.rename(first.with_name("log.00000000000000000007"))
+        case "swapped":
+            one, other = second.read_bytes(), third.read_bytes()
+            second.write_bytes(other)
+            third.write_bytes(one)
+        case "changed":
+            second.write_bytes(second.read_bytes().replace(b"xxx", b"xyx", 1))
+        case _:
+            other_log = JournalLog(tmp_path / "other", (), MOST)
+            list(other_log.open())
+            filled(other_log, segments=4)
+            other_log.close()
+            shutil.copy(closed_segments(tmp_path / "other")[1].path, second)
+    with pytest.raises(BrokenChain):
+        JournalReader(tmp_path / "log", tmp_path / "index").verify()
+
+
+def test_the_oldest_segments_are_removed_at_the_bound_and_heads_of_them_are_refused(
+    log: JournalLog, tmp_path: Path
+) -> None:
+    heads: list[Head] = []
+    for number in range(200):
+        log.append(record(number))
+        heads.append(log.head)
+        if number % 8 == 7:
+            rotate(log)
+    assert log.remove_oldest(0) == 0, "nothing that the index lacks"
+    begin = log.remove_oldest(log.size)
+    assert begin > 0 and log.size - begin <= MOST
+    kept = numbers(tmp_path)
+    assert kept == list(range(kept[0], 200)) and kept[0] > 100
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    assert reader.verify() == reader.verify(heads[190]) == reader.verify(reader.first()[0]) == log.head
+    with pytest.raises(BrokenChain, match="not there any more") as error:
+        reader.verify(heads[5])
+    assert "journal_bytes" in error.value.cure
+    log.close()
+    again = JournalLog(tmp_path / "log", (), MOST)
+    assert len(list(again.open())) > 50 and again.head == log.head
+    again.close()
+
+
+def test_a_follower_reads_on_in_the_next_segment(log: JournalLog, tmp_path: Path) -> None:
+    filled(log, segments=1)
+    following = JournalReader(tmp_path / "log", tmp_path / "index").follow(lambda record: record.kind == "call")
+    found: list[int] = []
+    import threading
+
+    def read() -> None:
+        for _number, each in following:
+            found.append(each.data["number"])
+            if each.data["number"] == 11:
+                return
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    for number in range(5, 12):
+        log.append(record(number))
+        rotate(log)
+    thread.join(10)
+    assert found == list(range(5, 12))
+
+
+def test_a_disk_that_has_no_room_for_another_segment_keeps_the_one_that_is_open(
+    log: JournalLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(log, segments=1)
+    monkeypatch.setattr("toolcell.journal.log.write", lambda _fd, _data: 3)
+    rotate(log)
+    monkeypatch.undo()
+    log.append(record(5))
+    assert numbers(tmp_path) == list(range(6)) and not closed_segments(tmp_path / "log")
+    assert not log.broken
+
+
+def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_path: Path) -> None:
+    def journal() -> DurableJournal:
+        return DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal(), most_bytes=MOST)
+
+    def rows() -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(tmp_path / "index")) as database:
+            return database.execute("SELECT number, kind, call FROM records ORDER BY number").fetchall()
+
+    first = journal()
+    first.open()
+    first.write(Record("approval", "s", "paid", {"request": "r", "used": True}))
+    first.intend(Record("intent", "s", "killed", {"tool": "t", "placement": "cell", "grants": []}))
+    own = first._log  # pyright: ignore[reportPrivateUsage]
+    for number in range(200):
+        first.write(record(number))
+        if number % 8 == 7:
+            rotate(own)
+    deadline = time.monotonic() + 20
+    while own.size - closed_segments(tmp_path / "log")[0].begin > MOST and time.monotonic() < deadline:
+        first.write(record(200))
+        time.sleep(0.3)
+    first.give_up()  # as if it was killed
+    kept = rows()
+    assert [row[1:] for row in kept[:3]] == [("supervisor", ""), ("approval", "paid"), ("intent", "killed")]
+    assert kept[3][0] > 100
+    again = journal()
+    again.open()
+    assert again.used_approvals() == {"r"}
+    again.close()
+    ends = [
+        each
+        for each in JournalReader(tmp_path / "log", tmp_path / "index").entries()
+        if each.record.call_id == "killed"
+    ]
+    assert [each.record.data["error"] for each in ends] == ["interrupted"]
+    JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    for end in ("", "-wal", "-shm"):
+        (tmp_path / f"index{end}").unlink(missing_ok=True)
+    last = journal()
+    last.open()
+    last.close()
+    JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    assert rows()[0][0] > 100

@@ -1,0 +1,53 @@
+"""The share of the cores of a session with many running calls."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolcell.pool.rivals import MOST_NICE, RIVAL_S, Rivals, lower, nice_of
+
+
+def test_a_session_alone_has_no_rival() -> None:
+    rivals = Rivals()
+    rivals.note("a", 1.0)
+    rivals.note("a", 1.1)
+    assert not rivals.has("a", 1.1)
+    assert rivals.has("b", 1.1)
+
+
+def test_two_sessions_that_take_turns_are_rivals_until_one_has_been_silent() -> None:
+    rivals = Rivals()
+    for session, at in (("a", 1.0), ("b", 1.1), ("a", 1.2)):
+        rivals.note(session, at)
+    assert rivals.has("a", 1.2)
+    assert rivals.has("b", 1.2)
+    assert not rivals.has("a", 1.1 + RIVAL_S + 0.01)
+    assert rivals.has("b", 1.1 + RIVAL_S + 0.01)
+
+
+@pytest.mark.parametrize("running", [2, 4, 8, 14])
+def test_the_weights_of_many_calls_add_up_to_about_one(running: int) -> None:
+    assert 0.8 < running / 1.25 ** nice_of(running) < 1.25
+
+
+def test_one_call_keeps_its_weight_and_no_call_loses_all_of_it() -> None:
+    assert nice_of(1) == 0
+    assert nice_of(10_000) == MOST_NICE
+
+
+def test_a_process_is_niced_with_its_scheduling_group_once_it_has_one() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        assert not lower(child.pid, 5)
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert lower(leader.pid, 5)
+        assert os.getpriority(os.PRIO_PROCESS, leader.pid) == 5
+        group = Path(f"/proc/{leader.pid}/autogroup")
+        assert not group.exists() or os.geteuid() or group.read_text().endswith("nice 5\n")
+    finally:
+        for each in (child, leader):
+            each.communicate(b"\n")

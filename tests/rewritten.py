@@ -1,0 +1,66 @@
+"""Share the code of test modules with rewritten assertions between the workers of a run, and the work of rewriting.
+
+Every worker imports every test module. To rewrite the assertions takes most of that time. pytest caches the result,
+unless PYTHONDONTWRITEBYTECODE is set, but workers that start together all miss the cache. Here, each worker imports its
+share of the modules first, and finds the others in a cache that the run removes at its end.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from .selection import is_smoke
+
+KEY = "toolcell_rewritten"
+ENOUGH = 20
+"""For fewer modules, a share is not worth its order."""
+
+
+class RewrittenModules:
+    """The plugin of the process that starts the workers: one cache for all of them."""
+
+    def __init__(self) -> None:
+        self._path = Path(tempfile.mkdtemp(prefix="rewritten-tests-"))
+
+    @pytest.hookimpl(optionalhook=True)  # of xdist
+    def pytest_configure_node(self, node: object) -> None:
+        given: dict[str, object] = getattr(node, "workerinput")  # noqa: B009 - xdist has no types
+        given[KEY] = str(self._path)
+
+    def pytest_unconfigure(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)  # a program that tidies /tmp may have been here
+
+
+@contextmanager
+def shared(session: pytest.Session) -> Iterator[None]:
+    """Import this worker's share of the modules. Until the end of the context, the cache is read and written."""
+    given: dict[str, object] = getattr(session.config, "workerinput", {})
+    if KEY not in given:
+        yield
+        return
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    sys.pycache_prefix, sys.dont_write_bytecode = str(given[KEY]), False
+    try:
+        number, count = int(str(given["workerid"]).removeprefix("gw")), int(str(given["workercount"]))
+        paths = _modules(session)
+        for path in paths[number::count] if len(paths) >= ENOUGH else ():
+            with suppress(pytest.Collector.CollectError):  # the collection comes to it again, and reports it
+                _ = pytest.Module.from_parent(session, path=path).obj
+        yield
+    finally:
+        sys.pycache_prefix, sys.dont_write_bytecode = before
+
+
+def _modules(session: pytest.Session) -> list[Path]:
+    """The test modules below the arguments, in an order that all workers agree on."""
+    smoke = session.config.option.markexpr == "smoke"
+    found: set[Path] = set()
+    for argument in session.config.args:
+        path = session.config.invocation_params.dir / argument.partition("::")[0]
+        found.update(path.rglob("test_*.py") if path.is_dir() else [path])
+    return sorted(path for path in found if path.is_file() and (is_smoke(path) or not smoke))

@@ -1,0 +1,72 @@
+"""Calls that are made again after infrastructure errors, from a real pool that is full."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from toolcell import CircuitBreaker, Concurrency, Supervisor, ToolContext, tool
+from toolcell.rollouts import Attempt, CallStep, RolloutOutcome, is_infrastructure, rollout
+from toolcell.rollouts.infrastructure import steady_call
+from toolcell_tools.errors import Cancelled, Crashed, Overloaded, SandboxUnavailable, Timeout
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(needs={"write"}, timeout=60)
+def hold(ctx: ToolContext, seconds: float) -> str:
+    """Take this tool's only place for a while."""
+    import time
+
+    ctx.require.writer.write_text("held", "")
+    time.sleep(seconds)
+    return "held"
+
+
+@tool
+def crash() -> None:
+    """Die."""
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def test_a_call_that_found_no_room_is_made_again_and_one_that_was_cut_short_is_not(tmp_path: Path) -> None:
+    async with Supervisor([hold], concurrency=Concurrency(tools={"hold": 1})) as supervisor:
+        first, second = [await supervisor.open_session("main", workspace=tmp_path / name) for name in "ab"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.call, "hold", {"seconds": 0.6})
+            while not (tmp_path / "a/held").exists():
+                await anyio.sleep(0.01)
+            refused = await second.call("hold", {"seconds": 0.0}, timeout=0.1)
+            assert is_infrastructure(refused.error)
+            steady = await steady_call(second, "hold", {"seconds": 0.0}, timeout=0.4, call_id="mine")
+            assert steady.output == "held" and steady.call_id in {"mine~2", "mine~3"}
+        cut = await steady_call(second, "hold", {"seconds": 5.0}, timeout=0.2, call_id="short")
+        assert isinstance(cut.error, Timeout) and cut.call_id == "short"
+
+
+async def test_a_tool_that_keeps_crashing_is_no_failure_of_the_infrastructure(tmp_path: Path) -> None:
+    async def agent(attempt: Attempt) -> list[str]:
+        results = [await attempt.call("crash") for _ in range(4)]
+        return [one.error.kind for one in results if one.error is not None]
+
+    async with (
+        Supervisor([crash], circuit_breaker=CircuitBreaker(crashes=2)) as supervisor,
+        rollout(["x"], agent, supervisor=supervisor, workspace=tmp_path / "runs") as trajectories,
+    ):
+        (one,) = [one async for one in trajectories]
+    assert (one.outcome, one.tries) == (RolloutOutcome.FINISHED, 1)
+    assert one.output == ["crashed", "crashed", "overloaded", "overloaded"]
+    last = one.steps[-1]
+    assert isinstance(last, CallStep) and isinstance(last.error, Overloaded) and last.error.circuit_open
+
+
+def test_which_errors_are_the_infrastructure_s() -> None:
+    theirs = [
+        Overloaded(message=""), Cancelled(message=""), SandboxUnavailable(message="", mechanism="", cure=""),
+    ]  # fmt: skip
+    assert all(map(is_infrastructure, theirs))
+    others = [None, Crashed(message=""), Timeout(message="", elapsed=1.0), Overloaded(message="", circuit_open=True)]
+    assert not any(map(is_infrastructure, others))

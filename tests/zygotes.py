@@ -1,0 +1,149 @@
+"""Start zygotes of tests by fork, for the folders in `FOLDERS`.
+
+To exec a zygote takes 0.1 s of processor time, five times as much as a session with a call, and nearly all of it goes
+into imports. What a test of a call asks does not depend on it. Zygotes are exec'd, as they are for users, in all other
+folders (attacks, hosts, lifetimes, the state between calls, the commands, the documents), in every program that a test
+runs, and wherever this process hands on something else than the one that the zygote would be forked from.
+"""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell.fast.switches import OFF
+from toolcell.pool import zygote
+
+HERE = Path(__file__).parent
+FORKING = HERE / "forking.py"
+FOLDERS = (
+    "adapters",
+    "behaviour/calls",
+    "behaviour/channels",
+    "behaviour/durable",
+    "behaviour/files",
+    "behaviour/grants",
+    "behaviour/http",
+    "behaviour/mcp",
+    "behaviour/memory",
+    "behaviour/network",
+    "behaviour/outcomes",
+    "behaviour/pool",
+    "behaviour/protected",
+    "behaviour/sessions",
+    "behaviour/settings",
+    "behaviour/tools",
+    "behaviour/web",
+    "dispatch",
+    "pool",
+    "telemetry",
+    "testing",
+)
+KILLERS = (
+    "behaviour/pool/test_chaos.py",
+    "behaviour/pool/test_death.py",
+    "behaviour/pool/test_failures.py",
+    "pool/test_recovery.py",
+)
+"""Modules in those folders whose tests kill all children of this process, or count them."""
+_ROOTS = [HERE / name for name in FOLDERS]
+_KILLERS = [HERE / name for name in KILLERS]
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+
+
+def handed_on() -> object:
+    """What a process hands on to those that it starts."""
+    own = Path("/proc/thread-self")
+    return (
+        [resource.getrlimit(limit) for limit in _LIMITS],
+        [os.stat(own / "ns" / name).st_ino for name in _NAMESPACES],
+        [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
+        os.sched_getaffinity(0),
+        os.getresuid(),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        sys.executable,
+    )
+
+
+class ForkedZygote(subprocess.Popen[bytes]):
+    """A zygote that was forked by `ZygoteServer`. It is our child, and waited for as any other."""
+
+    def __init__(self, pid: int, command: Sequence[str]) -> None:
+        self._forked = pid
+        super().__init__(command)
+
+    def _execute_child(self, *_arguments: Any) -> None:
+        self.pid = self._forked
+        self._child_created = True
+
+
+class ZygoteServer:
+    """The process that zygotes are forked from, between `start` and `stop`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._like: object = None
+
+    def start(self) -> None:
+        """Start the process, unless it lives."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            fd = theirs.fileno()
+            command = [sys.executable, "-I", str(FORKING), str(fd)]
+            self._process = subprocess.Popen(
+                command, pass_fds=[fd], env=zygote.ENVIRONMENT, cwd="/", stdin=subprocess.DEVNULL
+            )
+        self._socket, self._like = ours, handed_on()
+
+    def stop(self) -> None:
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait(10)
+        self._socket = self._process = None
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """As subprocess.Popen, for `ZygoteProcess`."""
+        if self._socket is None or options["env"] != zygote.ENVIRONMENT or handed_on() != self._like:
+            process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
+            return process
+        [link] = options["pass_fds"]
+        socket.send_fds(self._socket, [b"1"], [link, options["stderr"].fileno()])
+        pid = int(self._socket.recv(32) or b"0")
+        if pid <= 0:
+            raise OSError(-pid, os.strerror(-pid))
+        return ForkedZygote(pid, command)
+
+
+SERVER = ZygoteServer()
+
+
+@contextmanager
+def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fork the zygotes of this test module, if it is below one of the folders. Tests elsewhere see no such process."""
+    if OFF or path in _KILLERS or not any(path.is_relative_to(root) for root in _ROOTS):
+        SERVER.stop()
+        yield
+        return
+    SERVER.start()
+    monkeypatch.setattr(zygote, "subprocess", _Subprocess)
+    yield
+
+
+class _Subprocess:
+    """What `ZygoteProcess` takes from the module of this name."""
+
+    Popen = SERVER.popen
+    DEVNULL = subprocess.DEVNULL
+    TimeoutExpired = subprocess.TimeoutExpired
