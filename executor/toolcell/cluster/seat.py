@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 
 from toolcell.backends.egress import Gateway
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
@@ -277,7 +278,7 @@ class Seat:
             run.end(Outcome("moved"), time.monotonic())
         else:
             services.pool.submit(run)
-        await audit(services, run, guarded, watch)
+        await audit(services, run, guarded, watch, anyio.lowlevel.checkpoint)
         run.watch = watch
         self._tell(run)
 

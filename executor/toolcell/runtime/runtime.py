@@ -146,6 +146,11 @@ class Runtime:
         await self._life.end()
 
     @property
+    def is_up(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._life.state == "up"
+
+    @property
     def is_left_open(self) -> bool:
         """Whether the supervisor was started and not closed, even if it has ended by itself."""
         return self._life.is_left_open
