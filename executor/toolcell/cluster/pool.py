@@ -172,7 +172,7 @@ class ClusterPool:
             if id not in alive:
                 if not peer.is_gone:
                     peer.give_up("its machine has left the cluster")
-                del self._peers[id]
+                self._peers.pop(id, None)
         for id, member in alive.items():
             if id not in self._peers:
                 peer = Peer(self, self._members, self._reactor, self._identity, id, member.labels)
