@@ -9,13 +9,14 @@ import pytest
 from tests.conftest import small_profiles
 from tests.helpers import until
 
-from toolcell import Supervisor
+from toolcell import Supervisor, base_tools
 from toolcell.cluster.members import Member
 from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.supervisor import runtime_of
+from toolcell_tools import Artifact
 
 pytestmark = pytest.mark.anyio
 
@@ -72,3 +73,20 @@ async def test_a_node_that_leaves_the_membership_is_given_up_and_the_supervisor_
         with anyio.fail_after(10.0):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] == ["b"])
         assert (await session.call("double", {"number": 2})).output == 4
+
+
+async def test_the_node_reports_the_changed_files_of_its_calls(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    async with Supervisor(base_tools(), profiles=small_profiles(), cluster=LocalNodes("a", "b")) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        command = "echo two >> a.txt; touch $(printf 'x\\377'); seq 300 | sed s/^/many/ | xargs touch"
+        result = await session.call("shell", {"command": command})
+        assert len(result.artifacts) == 200
+        changed = result.artifacts[0]
+        assert (changed.path, changed.kind, changed.size) == ("a.txt", "modified", 8)
+        assert changed.digest == Artifact.from_bytes("a.txt", b"one\ntwo\n", "text/plain").digest
+        assert changed.diff == "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,2 @@\n one\n+two"
+        assert [notice.message for notice in result.notices] == [
+            "The call changed 302 files, and the result lists 200 of them."
+        ]
+        assert not (await session.call("shell", {"command": "cat a.txt"})).artifacts
