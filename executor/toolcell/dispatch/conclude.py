@@ -61,7 +61,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
             result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
         elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
             result = result.model_copy(update={"notices": (*result.notices, busy)})
-    if run is not None and (changes := run.changes) is not None and (changes.found or changes.unknown):
+    if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
