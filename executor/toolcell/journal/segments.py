@@ -3,7 +3,8 @@
 A log with a bound is cut into segments. When `journal.log` is long enough, its name becomes `journal.log.<offset>`, the
 bytes of all segments before it in 20 digits, and a new `journal.log` begins. The chain goes on across segments. The
 first entry of each but the first one is a record of the kind "segment", which says where the chain and the offsets go
-on, so that the oldest segments can be removed. Offsets count the bytes of all segments, also of the removed ones.
+on, and up to where segments may be removed from now on, so that a reader tells the bound's removals from others.
+Offsets count the bytes of all segments, also of the removed ones.
 """
 
 import errno
@@ -50,18 +51,20 @@ def name_of_closed(path: Path, begin: int) -> Path:
     return path.with_name(f"{path.name}.{begin:020d}")
 
 
-def opening_record(head: Head, offset: int) -> Record:
-    """The first record of a segment: the head of the chain before it, and its offset."""
-    return Record(KIND, "", data={"number": head.number, "digest": head.digest.hex(), "offset": offset})
+def opening_record(head: Head, offset: int, removable: int) -> Record:
+    """The first record of a segment: the head of the chain before it, its offset, and the offset up to which segments
+    may be removed until the next one begins."""
+    data = {"number": head.number, "digest": head.digest.hex(), "offset": offset, "removable": removable}
+    return Record(KIND, "", data=data)
 
 
 class LogFile:
     """The segments of a log as one file to read. `head` is the end of the chain before the first segment that is there,
-    and `begin` its offset: both 0 if none was removed."""
+    and `begin` its offset: both 0 if none was removed. Segments up to the offset `removable` may be removed."""
 
     def __init__(self, path: Path) -> None:
-        """Open the segments. Raises BrokenChain if one is missing between two others, or OSError."""
-        self.head, self.begin = Head(), 0
+        """Open the segments. Raises BrokenChain if one is missing that the bound has not removed, or OSError."""
+        self.head, self.begin, self.removable = Head(), 0, 0
         self._files: list[tuple[int, BinaryIO]] = []  # by the offset of its begin
         self._at = 0
         for tries_left in reversed(range(_TRIES)):
@@ -85,15 +88,21 @@ class LogFile:
             else:
                 beginning = _beginning(last)
                 files.append((beginning.offset if beginning.is_said or not closed else closed[-1].end, last))
-            head, begin, _is_said = _beginning(files[0][1])
+            head, begin = _beginning(files[0][1])[:2]
+            said = [found.removable for _, file in files[-2:] if (found := _beginning(file)).is_said]  # the last is new
+            removable = said[-1] if said else 0
             if files[0][0] != begin:
                 raise BrokenChain("is not where its segment's name says", head.number + 1, begin)
             for each, (after, file) in zip(closed, files[1:], strict=False):
                 if each.end != after:
                     number = _beginning(file).head.number
                     raise BrokenChain("is not there: a segment of the log was removed or cut", number, each.end)
+            if begin > removable:
+                what = "is not there: the oldest segments were removed, and not for the bound"
+                raise BrokenChain(what, head.number, removable)
             undo.pop_all()
         self.head, self.begin, self._files, self._at = head, begin, files, begin
+        self.removable = removable
 
     def __enter__(self) -> Self:
         return self
@@ -139,10 +148,11 @@ def open_file(path: Path) -> BinaryIO:
 
 
 class _Beginning(NamedTuple):
-    """The head of the chain before a segment, and its offset. `is_said`: the segment's first entry says so."""
+    """What the first entry of a segment says (`opening_record`). `is_said`: it says anything."""
 
     head: Head = Head()
     offset: int = 0
+    removable: int = 0
     is_said: bool = False
 
 
@@ -158,9 +168,14 @@ def _beginning(file: BinaryIO) -> _Beginning:
         _number, kind, _session, _call, said, _at = unpacked
         if kind != KIND:
             return _Beginning()
-        return _Beginning(Head.parse(f"{said['number']}:{said['digest']}"), int(said["offset"]), is_said=True)
-    except (ValueError, TypeError, LookupError):
+        found = _Beginning(
+            Head.parse(f"{said['number']}:{said['digest']}"), said["offset"], said["removable"], is_said=True
+        )
+    except (ValueError, TypeError, LookupError, RecursionError):
         return _Beginning()
+    is_valid = all(type(each) is int and 0 <= each <= _MOST for each in (found.offset, found.removable))
+    return found if is_valid and found.head.number <= _MOST else _Beginning()
 
 
 _MOST_OPENING_BYTES: Final = 1024
+_MOST: Final = 2**63 - 1
