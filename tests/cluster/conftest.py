@@ -1,6 +1,6 @@
 """A Ray cluster of two nodes on this machine, and the fixtures of the behaviour tests on it.
 
-Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. Each Ray node takes 200 MB and two seconds.
+Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. Each Ray node takes 200 MB and 2 s.
 """
 
 import logging

@@ -249,6 +249,7 @@ class Runtime:
             in_background=self.in_background,
             write=self.journal.write,
             allow_missing=self.settings.allow_missing,
+            quarantine=self.settings.quarantine,
             on_session_lost=self._fail_session,
         )
 
