@@ -243,6 +243,8 @@ class Runtime:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
             self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
+            if self._durable.has_gap and (number := self._approvals.end_answers()):
+                _log.warning("the journal has lost which approvals were used: %d of them are withdrawn", number)
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()
