@@ -93,7 +93,7 @@ class Runtime:
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         self.protection = Protection(settings.quarantine, self.record)
-        self.changes = WorkspaceChanges()
+        self.changes = WorkspaceChanges(self.overflow.is_own)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)

@@ -23,8 +23,6 @@ from toolcell_sandbox.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTr
 T = TypeVar("T")
 Identity = tuple[int, int, int]
 
-OWN = ".toolcell"
-"""The directory in a workspace where the supervisor saves what calls print. It is not looked at."""
 MAX_QUEUES = 32
 """The most workspaces that are watched at a time. Idle ones are dropped first; their next call looks anew."""
 WAIT_S: Final = LOOK_S + 3.0
@@ -86,7 +84,7 @@ class TrackedRoot:
     """One workspace, and the calls that may write there now."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
-        self._new_tree = partial(WatchedTree, root, texts=texts, apart=OWN)
+        self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
         self._tree = self._new_tree()
         self._changes = changes
         self._lock = anyio.Lock(fast_acquire=True)
@@ -183,7 +181,9 @@ class TrackedRoot:
 class WorkspaceChanges:
     """The workspaces of a supervisor whose files are tracked."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Callable[[str, int | None], bool] = lambda _path, _size: False) -> None:
+        """`own` says of a path and its size whether the supervisor has written it (`WatchedTree`)."""
+        self.own = own
         self._roots: WeakValueDictionary[tuple[str, Identity, bool], TrackedRoot] = WeakValueDictionary()
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first
         self.hung: list[LookInThread] = []
