@@ -237,7 +237,8 @@ def main() -> None:
         if hashlib.sha256(ARCHIVE.read_bytes()).hexdigest() != SHA256:
             raise SystemExit(f"{ARCHIVE.name} is not the published file.")
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(home, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)  # since 3.11.4
+            archive.extractall(home)
         anyio.run(work, home, repair(), "repaired")
         print(ran(__file__, "recall", folder))
         story(home)

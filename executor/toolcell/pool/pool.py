@@ -616,6 +616,14 @@ class Pool:
         self._check_empty()
         self._pump()
 
+    def running(self) -> list[Run]:
+        """The calls that run now."""
+        return [run for cell in self.cells.values() if (run := cell.run) is not None]
+
+    def nodes(self) -> list[dict[str, object]]:
+        """The nodes of its cluster: none, because its cells are here."""
+        return []
+
     def kept_writable(self) -> list[tuple[str, ...]]:
         """For each kept process, the paths to which it may write."""
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]

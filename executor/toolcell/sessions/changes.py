@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -19,6 +19,7 @@ import anyio
 from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
 from toolcell_sandbox.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTree
+from toolcell_tools.artifact import Artifact
 
 T = TypeVar("T")
 Identity = tuple[int, int, int]
@@ -32,18 +33,34 @@ MAX_HUNG: Final = 4
 REST = 10.0  # after a first look that failed, the next one waits for so many times its duration
 
 
+class ListedChanges(NamedTuple):
+    """What a result says of the changes of a call. `found` is their number, which may be larger than the list."""
+
+    artifacts: list[Artifact]
+    found: int
+    unknown: str
+
+
 class HungLook(Exception):
     """A file system has not answered in time."""
 
 
 @dataclass(eq=False, slots=True)
 class CallChanges:
-    """What one call has changed, by path. `unknown` gives the reason if there may be more, else ""."""
+    """What one call has changed, by path. `unknown` gives the reason if there may be more, else "".
+    `listed` is set if a node of a cluster has looked. Then `found` is empty."""
 
     most: int
+    texts: bool = True
     found: dict[str, ChangedFile] = field(default_factory=dict[str, ChangedFile])
     unknown: str = ""
     run: Run | None = None
+    listed: ListedChanges | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to list or to notice."""
+        return bool(self.found or self.unknown or self.listed)
 
     def add(self, changes: Iterable[ChangedFile]) -> None:
         """Add changes that are later than those before."""
@@ -86,6 +103,7 @@ class TrackedRoot:
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
         self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
         self._tree = self._new_tree()
+        self._texts = texts
         self._changes = changes
         self._lock = anyio.Lock(fast_acquire=True)
         self._calls: set[CallChanges] = set()
@@ -94,7 +112,7 @@ class TrackedRoot:
 
     async def enter(self, most: int) -> CallChanges:
         """Look before a call, whose result will list at most `most` files. Nothing waits if nothing has changed."""
-        call = CallChanges(most)
+        call = CallChanges(most, self._texts)
         async with self._lock:
             if not self._tree.is_lost:
                 await self._look()
@@ -178,18 +196,41 @@ class TrackedRoot:
         return dropped
 
 
+class RemoteRoot:
+    """A workspace at which a node of a cluster looks. Nothing is looked at here."""
+
+    def __init__(self, *, texts: bool) -> None:
+        self._texts = texts
+
+    async def enter(self, most: int) -> CallChanges:
+        """The changes of a call, which its node fills in."""
+        return CallChanges(most, self._texts)
+
+    async def leave(self, call: CallChanges) -> None:
+        """Nothing: the node sends the changes with the outcome."""
+
+    def forget(self, call: CallChanges) -> None:
+        """Nothing."""
+
+
 class WorkspaceChanges:
     """The workspaces of a supervisor whose files are tracked."""
 
-    def __init__(self, own: Callable[[str, int | None], bool] = lambda _path, _size: False) -> None:
-        """`own` says of a path and its size whether the supervisor has written it (`WatchedTree`)."""
+    def __init__(
+        self, own: Callable[[str, int | None], bool] = lambda _path, _size: False, *, elsewhere: bool = False
+    ) -> None:
+        """`own` says of a path and its size whether the supervisor has written it (`WatchedTree`). `elsewhere`: the
+        nodes of a cluster look, because the kernel here tells nothing of their writes."""
         self.own = own
+        self._elsewhere = elsewhere
         self._roots: WeakValueDictionary[tuple[str, Identity, bool], TrackedRoot] = WeakValueDictionary()
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first
         self.hung: list[LookInThread] = []
 
-    def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot:
+    def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot | RemoteRoot:
         """The tracked workspace at a real path. `texts`: with the texts of small files, for diffs."""
+        if self._elsewhere:
+            return RemoteRoot(texts=texts)
         key = (root, identity, texts)
         tracked = self._roots.get(key)
         if tracked is None:

@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _HostPort:
     """A host with its port, lower case. Port 0: none is named, and a rule without a port holds for all."""
 
     name: str
@@ -42,7 +42,7 @@ class _Place:
         port = int(found[2] or 0)
         return cls(found[1], port) if port <= MAX_PORT else None
 
-    def covers(self, other: "_Place") -> bool:
+    def covers(self, other: "_HostPort") -> bool:
         return self.name == other.name and self.port in (0, other.port)
 
 
@@ -57,8 +57,8 @@ class HostRules:
         on_loopback = is_loopback(listens_on)
         self._hosts = [_named(each) for each in hosts]
         self._origins = {_origin(each) for each in origins}
-        self._own = [_Place(each) for each in _LOOPBACK] if on_loopback else []
-        listening = _Place.parse(f"[{listens_on}]" if ":" in listens_on else listens_on)
+        self._own = [_HostPort(each) for each in _LOOPBACK] if on_loopback else []
+        listening = _HostPort.parse(f"[{listens_on}]" if ":" in listens_on else listens_on)
         if on_loopback or not _is_unspecified(listens_on):
             self._hosts += [*self._own, *([] if listening is None else [listening])]
         elif not self._hosts:
@@ -66,7 +66,7 @@ class HostRules:
 
     def accepts_host(self, header: str | None) -> bool:
         """Whether the Host header names this server. None, for no header or two, does not."""
-        said = None if header is None else _Place.parse(header)
+        said = None if header is None else _HostPort.parse(header)
         return said is not None and any(each.covers(said) for each in self._hosts)
 
     def accepts_origin(self, header: str) -> bool:
@@ -85,25 +85,25 @@ def _is_unspecified(host: str) -> bool:
         return False
 
 
-def _named(rule: str) -> _Place:
-    place = _Place.parse(rule)
+def _named(rule: str) -> _HostPort:
+    place = _HostPort.parse(rule)
     if place is None:
         raise UsageError(f"{rule!r} is no host. Write a name with or without a port: mcp.example.org:8443.")
     return place
 
 
-def _origin(rule: str) -> tuple[str, _Place]:
+def _origin(rule: str) -> tuple[str, _HostPort]:
     found = _split(rule)
     if found is None:
         raise UsageError(f"{rule!r} is no origin. Write a scheme and a host: https://app.example.org.")
     return found
 
 
-def _split(origin: str) -> tuple[str, _Place] | None:
+def _split(origin: str) -> tuple[str, _HostPort] | None:
     """The scheme and the place of an origin (RFC 6454, 6.2), without the port that the scheme implies."""
     found = _ORIGIN.fullmatch(origin.lower()) if origin.isascii() else None
-    place = None if found is None else _Place.parse(found[2])
+    place = None if found is None else _HostPort.parse(found[2])
     if found is None or place is None:
         return None
     implied = {"http": 80, "https": 443}.get(found[1])
-    return found[1], _Place(place.name) if place.port == implied else place
+    return found[1], _HostPort(place.name) if place.port == implied else place
