@@ -165,7 +165,7 @@ async def test_a_record_has_one_writer_and_takes_no_other_task_for_a_known_one(
     with pytest.raises(UsageError, match="The task '1' has other data"):
         async with of("a", "c"):
             pass
-    with pytest.raises(UsageError, match="no JSON data"):
+    with pytest.raises(UsageError, match="not JSON data"):
         async with of("a", "b", object()):
             pass
     async with of("a", "b", "c") as trajectories:
