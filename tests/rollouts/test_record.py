@@ -137,7 +137,7 @@ async def test_an_attempt_that_kills_its_program_does_not_do_so_for_ever(
     edit(record, "UPDATE attempts SET trajectory = NULL, running = 1, tries = 3")
     one = await run(2)
     assert (one.outcome, one.tries, one.is_sample) == (RolloutOutcome.INTERRUPTED, 3, False)
-    assert "died in try 3" in one.message
+    assert "died during try 3" in one.message
     edit(record, "UPDATE attempts SET trajectory = NULL, running = 1, tries = 2")
     assert (await run(2)).output == 3
 
