@@ -1,9 +1,9 @@
-"""Find the files that calls create, change and delete in their workspaces, whatever they write them with.
+"""Find the files that calls create, modify and delete in their workspaces, by a handle or in any other way.
 
-The workspace is compared before the call and after its last process has ended. A change is attributed to every call
-that was running there between two looks: the kernel does not say who wrote a file. So a change of another program, such
-as an editor, is attributed to the calls that ran meanwhile, and calls that overlap report each other's changes. What
-a kept process changes between its calls is attributed to no call.
+The supervisor looks at the workspace before a call, and after the call's last process has ended. The kernel does not
+say which process wrote a file, so a change is attributed to every call that ran there between two looks. Calls that
+overlap report each other's changes, and also changes by other programs, such as an editor. A change by a kept process
+between its calls is attributed to no call.
 """
 
 import time
@@ -22,15 +22,16 @@ from toolcell_sandbox.changes import MAX_CHANGES, ChangedFile, WatchedTree
 Identity = tuple[int, int, int]
 
 OWN = ".toolcell"
-"""The directory in a workspace where the supervisor saves what calls print. It is not looked at."""
+"""The directory in a workspace where the supervisor saves long outputs. It is left out."""
 MAX_QUEUES = 32
-"""The most workspaces that are watched at a time. Idle ones are dropped first; their next call looks anew."""
-REST = 10.0  # after a first look that failed, the next one waits for so many times its duration
+"""The most workspaces that are watched at the same time. Further ones take the place of idle ones, which are listed
+again at their next call."""
+REST = 10.0  # after a first look that failed, the pause before the next one, as a multiple of its duration
 
 
 @dataclass(eq=False, slots=True)
 class CallChanges:
-    """What one call has changed, by path. `unknown` gives the reason if there may be more, else ""."""
+    """The changes of one call, by path. `unknown` is the reason why some may be missing, "" if none is."""
 
     most: int
     found: dict[str, ChangedFile] = field(default_factory=dict[str, ChangedFile])
@@ -38,7 +39,7 @@ class CallChanges:
     run: Run | None = None
 
     def add(self, changes: Iterable[ChangedFile]) -> None:
-        """Add changes that are later than those before."""
+        """Add later changes. Of several changes of one path, keep the net effect."""
         for change in changes:
             before = self.found.pop(change.path, None)
             net = change if before is None else _net(before, change)
@@ -56,7 +57,7 @@ def _net(before: ChangedFile, change: ChangedFile) -> ChangedFile | None:
 
 
 class TrackedRoot:
-    """One workspace, and the calls that may write there now."""
+    """One workspace, and the running calls that may write there."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
         self._tree = WatchedTree(root, texts=texts, apart=OWN)
@@ -67,7 +68,8 @@ class TrackedRoot:
         self._again_at = 0.0
 
     async def enter(self, most: int) -> CallChanges:
-        """Look before a call, whose result will list at most `most` files. Nothing waits if nothing has changed."""
+        """Look before a call, whose result will list at most `most` files. Waits for no thread if nothing has
+        changed."""
         call = CallChanges(most)
         async with self._lock:
             if not self._tree.is_lost:
@@ -79,7 +81,7 @@ class TrackedRoot:
         return call
 
     async def leave(self, call: CallChanges) -> None:
-        """Look after a call without a process left. Its changes are in `call`."""
+        """Look after the last process of a call has ended. Adds the changes to `call`."""
         async with self._lock:
             if call in self._calls:
                 try:
@@ -88,7 +90,7 @@ class TrackedRoot:
                     self._calls.discard(call)
 
     def forget(self, call: CallChanges) -> None:
-        """Forget a call that is not sent after all."""
+        """Forget a call that will not be sent."""
         self._calls.discard(call)
 
     async def _begin(self) -> None:
@@ -137,7 +139,7 @@ class WorkspaceChanges:
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first
 
     def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot:
-        """The tracked workspace at a real path. `texts`: with the texts of small files, for diffs."""
+        """The tracked workspace at a real path. `texts`: keep the texts of small files, for diffs."""
         key = (root, identity, texts)
         tracked = self._roots.get(key)
         if tracked is None:
@@ -149,7 +151,7 @@ class WorkspaceChanges:
             self._open.move_to_end(id(tracked))
 
     def make_room(self, tracked: TrackedRoot) -> None:
-        """Drop idle workspaces for another one, which is looked at next."""
+        """Make room for a workspace that is listed next: drop the idle ones that are too many."""
         self._open[id(tracked)] = tracked
         self._open.move_to_end(id(tracked))
         for key, each in [*self._open.items()]:
@@ -160,7 +162,7 @@ class WorkspaceChanges:
                 del self._open[key]
 
     def close(self) -> None:
-        """Forget all. No call runs any more."""
+        """Close all watches. No call may be running."""
         for each in self._open.values():
             each.close()
         self._open.clear()
