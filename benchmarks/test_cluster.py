@@ -3,6 +3,7 @@
 The cluster has one node, on this machine: its processes share the cores with the driver, so a ratio is a lower bound.
 """
 
+import logging
 import os
 import statistics
 import time
@@ -39,7 +40,7 @@ def one_node() -> Iterator[Any]:
         include_dashboard=False,
         object_store_memory=100_000_000,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
     try:
         yield ray

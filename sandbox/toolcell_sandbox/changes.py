@@ -172,7 +172,7 @@ class WatchedTree:
         events = self.events.events()
         try:
             with Root(self.root) as root:
-                if os.fstat(root.fd).st_ino != self.top.inode:
+                if not self._is_watched(root):
                     raise Cut("the directory was moved or replaced while the call ran")
                 if events.lost:
                     look.all_of(root)
@@ -183,6 +183,15 @@ class WatchedTree:
             self.close()
             why = said(error) if isinstance(error, OSError) else str(error)
             return Changes(look.unread(), why)
+
+    def _is_watched(self, root: Root) -> bool:
+        """Whether this is the directory that was looked at before, and not a later one with its inode number."""
+        assert self.events is not None
+        fd = root.open("", walker.LIST)
+        try:
+            return self.events.watch(fd) == self.top.watch
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         """Close the watches, and forget the tree."""

@@ -1,8 +1,9 @@
 """A Ray cluster of two nodes on this machine, and the fixtures of the behaviour tests on it.
 
-Run `pytest tests/cluster -n 0` where the extra `[ray]` is installed. Each Ray node takes 200 MB and two seconds.
+Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. Each Ray node takes 200 MB and 2 s.
 """
 
+import logging
 import os
 import sys
 import warnings
@@ -33,7 +34,7 @@ class RayNodes:
     """The cluster of these tests, with a head and another node. Tests may kill nodes and add others."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(
+        self.cluster: Any = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 1, "object_store_memory": MOST_BYTES, "include_dashboard": False},
         )
@@ -61,7 +62,7 @@ def ray_nodes(tmp_path_factory: pytest.TempPathFactory, runtime_directory: None)
         nodes = RayNodes()
         started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
         try:
-            ray.init(address=nodes.cluster.address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=nodes.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
             yield nodes
             anyio.run(RayCluster().remove)
         finally:
@@ -96,7 +97,7 @@ def supervise(ray_nodes: RayNodes) -> Supervise:
     """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster."""
 
     def make(tools: Any = (), **options: Any) -> Supervisor:
-        defaults = {"profiles": small_profiles(), "cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
+        defaults: dict[str, Any] = {"profiles": small_profiles(), "cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
         return Supervisor(tools, **(defaults | options))
 
     return make

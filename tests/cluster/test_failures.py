@@ -60,11 +60,18 @@ def supervisor_process(node_id: str) -> psutil.Process:
     """The process of the actor on a node: Ray names it after the class."""
     found = [
         each
-        for each in psutil.process_iter(["cmdline"])
-        if "ray::NodeActor" in " ".join(each.info["cmdline"] or []) and _node_of_worker(each) == node_id
+        for each in psutil.process_iter()
+        if "ray::NodeActor" in " ".join(_command_of(each)) and _node_of_worker(each) == node_id
     ]
     assert len(found) == 1, found
     return found[0]
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended
+        return []
 
 
 def _node_of_worker(process: psutil.Process) -> str:
@@ -99,6 +106,7 @@ def assert_typed(ends: list[ToolResult]) -> None:
     """Each result is an answer, or an infrastructure error with an outcome."""
     for end in ends:
         if end.error is None:
+            assert end.arguments is not None
             assert end.output == 2 * end.arguments["number"]
         else:
             assert end.error.kind in ("node_lost", "overloaded"), end.error
@@ -265,8 +273,4 @@ async def test_a_session_with_a_local_workspace_fails_with_its_machine(supervise
 
 def _sleeping(seconds: str) -> list[int]:
     """The processes that sleep for so long."""
-    return [
-        each.pid
-        for each in psutil.process_iter(["cmdline"])
-        if each.info["cmdline"] and each.info["cmdline"][:2] == ["sleep", seconds]
-    ]
+    return [each.pid for each in psutil.process_iter() if _command_of(each)[:2] == ["sleep", seconds]]

@@ -12,7 +12,7 @@ from toolcell.cluster.placement import NodeFacts, choose
 def test_frames_arrive_once_and_in_order() -> None:
     here, there = BatchLink(), BatchLink()
     batches = [here.send([number]) for number in range(4)]
-    arrived = [
+    arrived: list[Any] = [
         frames for batch in (batches[2], batches[0], batches[0], batches[1]) for frames in there.receive([batch])
     ]
     assert arrived == [[0], [1], [2]]

@@ -66,3 +66,16 @@ async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
     await exchange(node, request("fay", b"secret"))
     await exchange(node, request("fay", b"secret", incarnation=node.incarnation, leaves=True))
     assert "fay" not in node._seats
+
+
+async def test_a_node_whose_supervisor_has_failed_is_broken() -> None:
+    async def fail() -> None:
+        raise RuntimeError("a bug")
+
+    broken = Node()
+    await broken.start()
+    assert not broken.is_broken
+    broken.services.in_background(fail)
+    await until(lambda: broken.is_broken)
+    with pytest.raises(ExceptionGroup, match="the supervisor failed"):
+        await broken.aclose()

@@ -55,7 +55,8 @@ class SendSpec(NamedTuple):
 
 class SendCall(NamedTuple):
     """Run a call of the spec. `arguments` are encoded. `wall_s` is the time that is left. `context` has the session's
-    `config`, `values` and `invocation_id`, and the call's `preview`, `confirm` and `trace`, unless they are empty."""
+    `config`, `values` and `invocation_id`, and the call's `preview`, `confirm` and `trace`, unless they are empty. Its
+    `changes` are how many changed files to list, and whether with diffs; without them, none are looked for."""
 
     number: int
     spec: int
@@ -146,7 +147,8 @@ class RecordMade(NamedTuple):
 
 class CallEnded(NamedTuple):
     """The outcome of a call, in facts. `started` is whether a process got it. `stdout` and `stderr` are the fields of a
-    `Captured`. `audit` has the findings about protected names, None without an audit."""
+    `Captured`. `audit` has the findings about protected names, None without an audit. `changes` is `[listed, found,
+    unknown]` of the changed files, None if there are none. Each listed one is `[path, kind, size, digest, diff]`."""
 
     number: int
     ending: str
@@ -161,6 +163,7 @@ class CallEnded(NamedTuple):
     cell: int
     in_userns: bool
     audit: dict[str, Any] | None
+    changes: list[Any] | None
 
 
 NodeMessage = (

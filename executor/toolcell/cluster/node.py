@@ -61,6 +61,11 @@ class Node:
     def services(self) -> Services:
         return runtime_of(self._supervisor).services
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether its supervisor has ended by itself, because one of its tasks failed."""
+        return self._watching is not None and not self._problem and not runtime_of(self._supervisor).is_up
+
     async def start(self) -> None:
         """Start the supervisor. If it cannot start, each exchange tells why."""
         async with self._started:

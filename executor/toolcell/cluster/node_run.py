@@ -13,15 +13,19 @@ from toolcell.journal import Record
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
+from toolcell_sandbox.changes import MAX_CHANGES_CHARS
 from toolcell_sandbox.network import ProxyNetwork
 
 from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 
-__all__ = ["NodeRun", "audit_to_wire"]
+__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire"]
+
+MOST_UNKNOWN_CHARS = 2_000
 
 
 class RunOwner(Protocol):
@@ -55,6 +59,7 @@ class NodeRun(Run):
     """A driver's call in the node's pool."""
 
     watch: Watch | None = None
+    listed: ListedChanges | None = None
     dropped = False
     _egress: Egress | None = None
     _replies: Account | None = None
@@ -70,6 +75,10 @@ class NodeRun(Run):
         self.preview = bool(context.get("preview", False))
         self.confirm = context.get("confirm")
         self.trace = context.get("trace")
+        most, self.texts = context.get("changes", (0, False))
+        self.most_changes: int = most
+        """How many changed files are listed; 0 if none are looked for."""
+        self.changes: CallChanges | None = None
         self._owner = owner
         self._requests: dict[int, Charge] = {}
 
@@ -180,7 +189,20 @@ class NodeRun(Run):
             cell=0 if self.cell is None else self.cell.pid,
             in_userns=self.cell is not None and self.cell.in_userns,
             audit=None if self.watch is None else audit_to_wire(self.watch),
+            changes=None if self.listed is None else changes_to_wire(self.listed),
         )
+
+
+def changes_to_wire(changes: ListedChanges) -> list[Any]:
+    """The changed files, as `CallEnded` has them. Their paths are bounded in sum."""
+    listed: list[list[Any]] = []
+    left = MAX_CHANGES_CHARS
+    for each in changes.artifacts:
+        left -= len(each.path)
+        if left < 0:
+            break
+        listed.append([each.path, each.kind, each.size, each.digest, each.diff])
+    return [listed, changes.found, changes.unknown[:MOST_UNKNOWN_CHARS]]
 
 
 def audit_to_wire(watch: Watch) -> dict[str, Any]:

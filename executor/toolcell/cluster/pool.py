@@ -40,7 +40,7 @@ from .messages import (
 )
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
-from .remote_cell import RemoteCell, outcome_of, watch_of
+from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -172,7 +172,7 @@ class ClusterPool:
             if id not in alive:
                 if not peer.is_gone:
                     peer.give_up("its machine has left the cluster")
-                del self._peers[id]
+                self._peers.pop(id, None)
         for id, member in alive.items():
             if id not in self._peers:
                 peer = Peer(self, self._members, self._reactor, self._identity, id, member.labels)
@@ -219,6 +219,8 @@ class ClusterPool:
                 continue
             if number in unsent:
                 run.started_at = 0.0
+            elif isinstance(run, SessionRun) and run.changes is not None:
+                run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
             self._end(run, Outcome("node_lost", message=message, resource=peer.id))
         if gone:
@@ -425,6 +427,8 @@ class ClusterPool:
             run.cell.pid, run.cell.is_in_userns = message.cell, message.in_userns
         if message.audit is not None and isinstance(run, SessionRun):
             run.audited_elsewhere = watch_of(message.audit, run)
+        if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
+            run.changes.listed = changes_of(message.changes)
         self._end(run, outcome_of(message))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
@@ -556,4 +560,6 @@ def _context_of(run: Run) -> dict[str, Any]:
         context["confirm"] = run.confirm
     if run.trace is not None:
         context["trace"] = run.trace
+    if isinstance(run, SessionRun) and run.changes is not None:
+        context["changes"] = [run.changes.most, run.changes.texts]
     return context

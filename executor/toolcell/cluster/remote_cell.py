@@ -1,22 +1,24 @@
 """The cell of a call on a node, as the call's owner in the driver uses it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from toolcell.pool.budget import Charge
 from toolcell.pool.capture import Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
+from toolcell.sessions.changes import ListedChanges
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import REPLY_BYTES, Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, from_fields
 from toolcell_sandbox.audit import Finding
 from toolcell_sandbox.view import Bound
+from toolcell_tools.artifact import Artifact
 
 from .link import pack
 from .messages import AnswerRequest, CallEnded, CondemnCell, NodeMessage
 
-__all__ = ["RemoteCell", "outcome_of", "watch_of"]
+__all__ = ["RemoteCell", "changes_of", "outcome_of", "watch_of"]
 
 
 class CellPeer(Protocol):
@@ -100,6 +102,13 @@ def outcome_of(ended: CallEnded) -> Outcome:
     if progress is not None:
         outcome.progress = Progress(*progress)
     return outcome
+
+
+def changes_of(changes: Sequence[Any]) -> ListedChanges:
+    """The changed files in a node's message."""
+    listed, found, unknown = changes
+    made = [Artifact(path, kind, digest, size, diff=diff) for path, kind, size, digest, diff in listed]
+    return ListedChanges(made, found, unknown)
 
 
 def watch_of(audit: Mapping[str, Any], run: Run) -> Watch:

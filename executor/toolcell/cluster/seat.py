@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, cast
 
 import anyio
 
 from toolcell.backends.egress import Gateway
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
+from toolcell.dispatch.changed_files import listed_of
 from toolcell.dispatch.execute import has_kept_writers, unseen
 from toolcell.dispatch.protected_names import audit
 from toolcell.dispatch.services import Services
@@ -20,9 +23,10 @@ from toolcell.journal import Record
 from toolcell.pool.budget import Account, Charge
 from toolcell.pool.run import CellKey, CellSpec, Outcome
 from toolcell.sessions import broker
+from toolcell.sessions.changes import RemoteRoot, TrackedRoot
 from toolcell.sessions.place import NOWHERE, DirectoryIdentity
 from toolcell.sessions.policy import code_roots
-from toolcell.sessions.protection import Guarded
+from toolcell.sessions.protection import Guarded, Watch
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
@@ -82,6 +86,13 @@ class _SentSpec:
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
+
+    def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
+        """The workspace of the spec, if the changes of the call are looked for."""
+        if not run.most_changes:
+            return None
+        root = os.path.realpath(self._workspace)
+        return self._services.changes.of(root, self._place.identity, texts=run.texts)
 
     @property
     def session_id(self) -> str:
@@ -255,31 +266,56 @@ class Seat:
         spec = way.spec()
         run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "")
         self.runs[run.number] = run
-        if way.guarded is None:
+        tracked = way.tracked(run)
+        if way.guarded is None and tracked is None:
             self.services.pool.submit(run)
         else:
-            self.services.in_background(self._guard, run, way.guarded)
+            self.services.in_background(self._watched, run, way.guarded, tracked)
 
-    async def _guard(self, run: NodeRun, guarded: Guarded) -> None:
-        """Run a call between a look for protected names and the audit, as `dispatch.execute.in_cell` does."""
-        services, spec = self.services, run.spec
-        keeps = bool(spec.key.kept_tool)
-        kept = keeps or has_kept_writers(services, spec.profile.writable)
-        try:
-            watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps)
-        except (SandboxError, OSError, NoThread) as error:
-            self._finish(run, _unguarded(error))
-            return
-        run.spec, run.gone, watch.run = bound_to(watch, spec), anyio.Event(), run
+    async def _watched(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
+        """Run a call between looks at its workspace and the audit, as `dispatch.execute.in_cell` does."""
+        services, watch = self.services, None
+        if tracked is not None:
+            run.changes = await tracked.enter(run.most_changes)
+            run.changes.run = run
+        if guarded is not None:
+            try:
+                watch = await self._guard(run, guarded)
+            except (SandboxError, OSError, NoThread) as error:
+                if tracked is not None and run.changes is not None:
+                    tracked.forget(run.changes)
+                self._finish(run, _unguarded(error))
+                return
+        run.gone = anyio.Event()
         if run.dropped or self.is_over:
             run.end(Outcome("cancelled"), time.monotonic())
         elif self.has_moved(run):
             run.end(Outcome("moved"), time.monotonic())
         else:
             services.pool.submit(run)
-        await audit(services, run, guarded, watch)
+        see = partial(_see, run, tracked)
+        if guarded is not None and watch is not None:
+            await audit(services, run, guarded, watch, see)
+        else:
+            await run.gone.wait()
+            with anyio.CancelScope(shield=True):
+                try:
+                    await see()
+                finally:
+                    services.pool.release(run)
         run.watch = watch
+        if run.changes is not None and run.changes.tells:
+            run.listed = await listed_of(run.changes)
         self._tell(run)
+
+    async def _guard(self, run: NodeRun, guarded: Guarded) -> Watch:
+        """Look for protected names before the call."""
+        spec = run.spec
+        keeps = bool(spec.key.kept_tool)
+        kept = keeps or has_kept_writers(self.services, spec.profile.writable)
+        watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps)
+        run.spec, watch.run = bound_to(watch, spec), run
+        return watch
 
     def _finish(self, run: NodeRun, outcome: Outcome) -> None:
         """End a call that was never submitted."""
@@ -347,6 +383,12 @@ class Seat:
         for parked in self._parked:
             if not parked.done():
                 parked.set_result(None)
+
+
+async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:
+    """Look at the workspace after the call's last process has ended."""
+    if tracked is not None and run.changes is not None:
+        await tracked.leave(run.changes)
 
 
 def _unguarded(error: SandboxError | OSError | NoThread) -> Outcome:

@@ -65,7 +65,7 @@ class RayMembers:
         if ray.is_initialized():
             return
         try:
-            ray.init(address=self._address, namespace=self._namespace, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=self._address, namespace=self._namespace, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError as error:
             cure = "Start one with ray start --head, or pass RayCluster(address=…)."
             raise UsageError(f"There is no Ray cluster at {self._address!r}: {error} {cure}") from error

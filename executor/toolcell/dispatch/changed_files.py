@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from toolcell.backends.threads import FILES, NoThread
-from toolcell.sessions.changes import CallChanges
+from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell_sandbox.changes import ChangedFile
 from toolcell_sandbox.seen import NAME_CHARS
 from toolcell_tools.artifact import Artifact
@@ -25,6 +25,15 @@ _OWN_KINDS: Final = frozenset({"created", "modified", "deleted"})
 
 async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
     """The result with an artifact for each changed file, and a notice if some may be missing."""
+    listed = call.listed or await listed_of(call)
+    notices = result.notices
+    if listed.unknown or listed.found > len(listed.artifacts):
+        notices = (*notices, _incomplete(listed))
+    return result.model_copy(update={"artifacts": _merged(result.artifacts, listed.artifacts), "notices": notices})
+
+
+async def listed_of(call: CallChanges) -> ListedChanges:
+    """The changes of a call as artifacts with diffs, at most `call.most` and of bounded size."""
     changes = sorted(call.found.values(), key=_order)[: call.most]
     if any(change.before is not None and change.after is not None for change in changes):
         try:
@@ -33,10 +42,7 @@ async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
             made = [_artifact(change) for change in changes]
     else:
         made = [_artifact(change) for change in changes]
-    notices = result.notices
-    if call.unknown or len(call.found) > len(changes):
-        notices = (*notices, _incomplete(call, len(changes)))
-    return result.model_copy(update={"artifacts": _merged(result.artifacts, made), "notices": notices})
+    return ListedChanges(made, len(call.found), call.unknown)
 
 
 def _order(change: ChangedFile) -> tuple[bool, str]:
@@ -92,11 +98,11 @@ def _diff(change: ChangedFile) -> str | None:
     return diff_of_texts(name, before, after, most_lines=COMPARED_LINES, most_chars=DIFF_CHARS)
 
 
-def _incomplete(call: CallChanges, listed: int) -> Notice:
+def _incomplete(listed: ListedChanges) -> Notice:
     """The notice that not all changed files are listed."""
-    if call.unknown:
-        why = call.unknown if len(call.unknown) <= 2 * NAME_CHARS else f"{call.unknown[: 2 * NAME_CHARS]}…"
+    if unknown := listed.unknown:
+        why = unknown if len(unknown) <= 2 * NAME_CHARS else f"{unknown[: 2 * NAME_CHARS]}…"
         message = f"The list of changed files may be incomplete: {why}."
     else:
-        message = f"The call changed {len(call.found):,} files, and the result lists {listed:,} of them."
+        message = f"The call changed {listed.found:,} files, and the result lists {len(listed.artifacts):,} of them."
     return Notice(kind="changed_files", message=message)

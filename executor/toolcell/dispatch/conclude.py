@@ -36,7 +36,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     result = _rendered(caller, call, ran)
-    if run is not None and (changes := run.changes) is not None and (changes.found or changes.unknown):
+    if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
     schema = checks.output if outcome.ending == "result" and not confirmation else None
     if schema is not None and result.error is None:

@@ -3,7 +3,8 @@
 A log with a bound is cut into segments. When `journal.log` is long enough, it is renamed to `journal.log.<offset>`, and
 a new `journal.log` begins. The offset is the number of bytes in all earlier segments, in 20 digits, including segments
 that were removed. The chain continues across segments. Each segment but the first begins with a record of the kind
-"segment", which has the head of the chain and the offset. So the oldest segments can be removed.
+"segment", which has the head of the chain and the offset. It also has the offset up to which segments may be removed
+from then on, so that a reader can tell removals by the bound from other removals.
 """
 
 import errno
@@ -50,18 +51,21 @@ def name_of_closed(path: Path, begin: int) -> Path:
     return path.with_name(f"{path.name}.{begin:020d}")
 
 
-def opening_record(head: Head, offset: int) -> Record:
-    """The first record of a segment: the head of the chain before it, and its offset."""
-    return Record(KIND, "", data={"number": head.number, "digest": head.digest.hex(), "offset": offset})
+def opening_record(head: Head, offset: int, removable: int) -> Record:
+    """The first record of a segment: the head of the chain before it, its offset, and the offset up to which segments
+    may be removed until the next one begins."""
+    data = {"number": head.number, "digest": head.digest.hex(), "offset": offset, "removable": removable}
+    return Record(KIND, "", data=data)
 
 
 class LogFile:
     """The segments of a log as one file to read. `head` is the head of the chain before the oldest segment that is
-    left, and `begin` is its offset. Both are 0 if no segment was removed."""
+    left, and `begin` is its offset. Both are 0 if no segment was removed. Segments before the offset `removable` may be
+    removed."""
 
     def __init__(self, path: Path) -> None:
-        """Open the segments. Raises BrokenChain if one is missing between two others, or OSError."""
-        self.head, self.begin = Head(), 0
+        """Open the segments. Raises BrokenChain if one is missing that the bound has not removed, or OSError."""
+        self.head, self.begin, self.removable = Head(), 0, 0
         self._files: list[tuple[int, BinaryIO]] = []  # each with its offset
         self._at = 0
         for tries_left in reversed(range(_TRIES)):
@@ -85,15 +89,21 @@ class LogFile:
             else:
                 beginning = _beginning(last)
                 files.append((beginning.offset if beginning.is_said or not closed else closed[-1].end, last))
-            head, begin, _is_said = _beginning(files[0][1])
+            head, begin = _beginning(files[0][1])[:2]
+            said = [found.removable for _, file in files[-2:] if (found := _beginning(file)).is_said]  # the last is new
+            removable = said[-1] if said else 0
             if files[0][0] != begin:
                 raise BrokenChain("is not where its segment's name says", head.number + 1, begin)
             for each, (after, file) in zip(closed, files[1:], strict=False):
                 if each.end != after:
                     number = _beginning(file).head.number
                     raise BrokenChain("is not there: a segment of the log was removed or cut", number, each.end)
+            if begin > removable:
+                what = "is not there: the oldest segments were removed, and not for the bound"
+                raise BrokenChain(what, head.number, removable)
             undo.pop_all()
         self.head, self.begin, self._files, self._at = head, begin, files, begin
+        self.removable = removable
 
     def __enter__(self) -> Self:
         return self
@@ -139,10 +149,11 @@ def open_file(path: Path) -> BinaryIO:
 
 
 class _Beginning(NamedTuple):
-    """The head of the chain before a segment, and its offset. `is_said`: both are from the segment's first entry."""
+    """The facts in the first entry of a segment (`opening_record`). `is_said`: the entry has them."""
 
     head: Head = Head()
     offset: int = 0
+    removable: int = 0
     is_said: bool = False
 
 
@@ -158,9 +169,14 @@ def _beginning(file: BinaryIO) -> _Beginning:
         _number, kind, _session, _call, said, _at = unpacked
         if kind != KIND:
             return _Beginning()
-        return _Beginning(Head.parse(f"{said['number']}:{said['digest']}"), int(said["offset"]), is_said=True)
-    except (ValueError, TypeError, LookupError):
+        found = _Beginning(
+            Head.parse(f"{said['number']}:{said['digest']}"), said["offset"], said["removable"], is_said=True
+        )
+    except (ValueError, TypeError, LookupError, RecursionError):
         return _Beginning()
+    is_valid = all(type(each) is int and 0 <= each <= _MOST for each in (found.offset, found.removable))
+    return found if is_valid and found.head.number <= _MOST else _Beginning()
 
 
 _MOST_OPENING_BYTES: Final = 1024
+_MOST: Final = 2**63 - 1

@@ -95,7 +95,7 @@ class Runtime:
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
         self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
-        self.changes = WorkspaceChanges()
+        self.changes = WorkspaceChanges(elsewhere=elsewhere)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)
@@ -144,6 +144,11 @@ class Runtime:
         if self._life.is_cut_off:
             self.abandon()
         await self._life.end()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._life.state == "up"
 
     @property
     def is_left_open(self) -> bool:
