@@ -160,7 +160,7 @@ def recall() -> Script:
         return f"By {OTHER_WORDS!r}: {found.unwrap()['records'][0]['text']}"
     (found,) = yield [("memory_search", {"query": "comments in iniconfig"})]
     (record, *_) = found.unwrap()["records"]
-    return f"By its own words only, for the extra [embed] is not installed: {record['text']}"
+    return f"Found by its own words, because the extra [embed] is not installed: {record['text']}"
 
 
 # The loop

@@ -1,10 +1,10 @@
-"""The segments of a log: closed files, and the file to which is appended. Read, they are one file.
+"""The segments of a log: the open file, to which entries are appended, and closed files. `LogFile` reads them as one.
 
-A log with a bound is cut into segments. When `journal.log` is long enough, its name becomes `journal.log.<offset>`, the
-bytes of all segments before it in 20 digits, and a new `journal.log` begins. The chain goes on across segments. The
-first entry of each but the first one is a record of the kind "segment", which says where the chain and the offsets go
-on, and up to where segments may be removed from now on, so that a reader tells the bound's removals from others.
-Offsets count the bytes of all segments, also of the removed ones.
+A log with a bound is cut into segments. When `journal.log` is long enough, it is renamed to `journal.log.<offset>`, and
+a new `journal.log` begins. The offset is the number of bytes in all earlier segments, in 20 digits, including segments
+that were removed. The chain continues across segments. Each segment but the first begins with a record of the kind
+"segment", which has the head of the chain and the offset. It also has the offset up to which segments may be removed
+from then on, so that a reader can tell removals by the bound from other removals.
 """
 
 import errno
@@ -24,11 +24,11 @@ from .journal import Record
 KIND: Final = "segment"
 _CLOSED: Final = re.compile(r"\.(\d{20})\Z")
 _AGAIN_S: Final = 0.01
-_TRIES: Final = 5  # the writer may close a segment, or remove one, while a reader opens them
+_TRIES: Final = 5  # the writer may close or remove a segment while a reader opens the segments
 
 
 class Segment(NamedTuple):
-    """A closed segment: its file, and the offsets of its begin and its end."""
+    """A closed segment: its file, and the offsets of its beginning and its end."""
 
     path: Path
     begin: int
@@ -47,7 +47,7 @@ def closed_segments(path: Path) -> list[Segment]:
 
 
 def name_of_closed(path: Path, begin: int) -> Path:
-    """The name of the segment that begins at this offset, once it is closed."""
+    """The name that the segment which begins at this offset has after it is closed."""
     return path.with_name(f"{path.name}.{begin:020d}")
 
 
@@ -59,13 +59,14 @@ def opening_record(head: Head, offset: int, removable: int) -> Record:
 
 
 class LogFile:
-    """The segments of a log as one file to read. `head` is the end of the chain before the first segment that is there,
-    and `begin` its offset: both 0 if none was removed. Segments up to the offset `removable` may be removed."""
+    """The segments of a log as one file to read. `head` is the head of the chain before the oldest segment that is
+    left, and `begin` is its offset. Both are 0 if no segment was removed. Segments before the offset `removable` may be
+    removed."""
 
     def __init__(self, path: Path) -> None:
         """Open the segments. Raises BrokenChain if one is missing that the bound has not removed, or OSError."""
         self.head, self.begin, self.removable = Head(), 0, 0
-        self._files: list[tuple[int, BinaryIO]] = []  # by the offset of its begin
+        self._files: list[tuple[int, BinaryIO]] = []  # each with its offset
         self._at = 0
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -82,7 +83,7 @@ class LogFile:
             files = [(each.begin, undo.enter_context(open_file(each.path))) for each in closed]
             try:
                 last = undo.enter_context(open_file(path))
-            except FileNotFoundError:  # a kill between the close of a segment and the begin of the next one
+            except FileNotFoundError:  # killed after a segment was closed, before the next one began
                 if not closed or not is_last_try:
                     raise
             else:
@@ -115,7 +116,7 @@ class LogFile:
             file.close()
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As of a file: from the begin, or with 2 from the end."""
+        """Set the position as of a file: from the beginning, or from the end if `whence` is 2."""
         if whence == 2:
             begin, file = self._files[-1]
             offset += begin + os.fstat(file.fileno()).st_size
@@ -123,7 +124,7 @@ class LogFile:
         return offset
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end of the last segment."""
+        """Read `size` bytes, or fewer at the end of the last segment."""
         found = bytearray()
         for number, (begin, file) in enumerate(self._files):
             end = self._files[number + 1][0] if number + 1 < len(self._files) else None
@@ -139,16 +140,16 @@ class LogFile:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file of the log to read, and nothing else that has its name. Raises OSError."""
+    """Open a file of the log for reading. Raises OSError, also if it is not a regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "It is not a file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return open(fd, "rb")
 
 
 class _Beginning(NamedTuple):
-    """What the first entry of a segment says (`opening_record`). `is_said`: it says anything."""
+    """The facts in the first entry of a segment (`opening_record`). `is_said`: the entry has them."""
 
     head: Head = Head()
     offset: int = 0
@@ -157,7 +158,7 @@ class _Beginning(NamedTuple):
 
 
 def _beginning(file: BinaryIO) -> _Beginning:
-    """Where a segment begins: the log's first one at 0. Whoever reads the chain checks the entry itself."""
+    """Read where a segment begins: 0 for the first segment of a log. Does not check the entry against the chain."""
     file.seek(0)
     prefix = file.read(PREFIX.size)
     size = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else 0

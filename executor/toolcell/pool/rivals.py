@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Final
 
 RIVAL_S: Final = 1.0
-"""How long a session counts after its last call has begun, or was seen running."""
+"""How many seconds a session counts as a rival after its last call began, or was seen running."""
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 MOST_NICE: Final = 12  # less than 19, so that other programs of the host cannot take every core from a session's calls
 
 
 class Rivals:
-    """The sessions that made calls of late: the last one, and the time of the last call of any other."""
+    """The session that made the last call, and the times of its last call and of the last call of any other session."""
 
     __slots__ = ("_last", "_last_at", "_other_at")
 
@@ -38,7 +38,7 @@ class Rivals:
 
 
 def nice_of(running: int) -> int:
-    """The nice value with which each of so many calls together gets the CPU time of one call."""
+    """The nice value with which `running` calls together get about the CPU time of one call."""
     return min(MOST_NICE, round(math.log(running, NICE_STEP))) if running > 1 else 0
 
 

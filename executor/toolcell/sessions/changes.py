@@ -1,9 +1,9 @@
-"""Find the files that calls create, change and delete in their workspaces, whatever they write them with.
+"""Find the files that calls create, modify and delete in their workspaces, by a handle or in any other way.
 
-The workspace is compared before the call and after its last process has ended. A change is attributed to every call
-that was running there between two looks: the kernel does not say who wrote a file. So a change of another program, such
-as an editor, is attributed to the calls that ran meanwhile, and calls that overlap report each other's changes. What
-a kept process changes between its calls is attributed to no call.
+The supervisor looks at the workspace before a call, and after the call's last process has ended. The kernel does not
+say which process wrote a file, so a change is attributed to every call that ran there between two looks. Calls that
+overlap report each other's changes, and also changes by other programs, such as an editor. A change by a kept process
+between its calls is attributed to no call.
 """
 
 import time
@@ -25,12 +25,13 @@ T = TypeVar("T")
 Identity = tuple[int, int, int]
 
 MAX_QUEUES = 32
-"""The most workspaces that are watched at a time. Idle ones are dropped first; their next call looks anew."""
+"""The most workspaces that are watched at the same time. Further ones take the place of idle ones, which are listed
+again at their next call."""
 WAIT_S: Final = LOOK_S + 3.0
-"""How long a call waits for a look. A look ends itself after LOOK_S, unless its file system does not answer."""
+"""How many seconds a call waits for a look. A look ends itself after LOOK_S, unless its file system does not answer."""
 MAX_HUNG: Final = 4
-"""The most looks that hang. While there are so many, no other workspace is looked at: each holds a thread."""
-REST = 10.0  # after a first look that failed, the next one waits for so many times its duration
+"""The most looks that hang, each of which holds a thread. While there are so many, no other workspace is looked at."""
+REST = 10.0  # after a first look that failed, the pause before the next one, as a multiple of its duration
 
 
 class ListedChanges(NamedTuple):
@@ -47,7 +48,8 @@ class HungLook(Exception):
 
 @dataclass(eq=False, slots=True)
 class CallChanges:
-    """What one call has changed, by path. `unknown` gives the reason if there may be more, else "".
+    """The changes of one call, by path. `unknown` is the reason why some may be missing, "" if none is.
+
     `listed` is set if a node of a cluster has looked. Then `found` is empty."""
 
     most: int
@@ -63,7 +65,7 @@ class CallChanges:
         return bool(self.found or self.unknown or self.listed)
 
     def add(self, changes: Iterable[ChangedFile]) -> None:
-        """Add changes that are later than those before."""
+        """Add later changes. Of several changes of one path, keep the net effect."""
         for change in changes:
             before = self.found.pop(change.path, None)
             net = change if before is None else _net(before, change)
@@ -98,7 +100,7 @@ class LookInThread:
 
 
 class TrackedRoot:
-    """One workspace, and the calls that may write there now."""
+    """One workspace, and the running calls that may write there."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
         self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
@@ -111,7 +113,8 @@ class TrackedRoot:
         self._again_at = 0.0
 
     async def enter(self, most: int) -> CallChanges:
-        """Look before a call, whose result will list at most `most` files. Nothing waits if nothing has changed."""
+        """Look before a call, whose result will list at most `most` files. Waits for no thread if nothing has
+        changed."""
         call = CallChanges(most, self._texts)
         async with self._lock:
             if not self._tree.is_lost:
@@ -123,7 +126,7 @@ class TrackedRoot:
         return call
 
     async def leave(self, call: CallChanges) -> None:
-        """Look after a call without a process left. Its changes are in `call`."""
+        """Look after the last process of a call has ended. Adds the changes to `call`."""
         async with self._lock:
             if call in self._calls:
                 try:
@@ -132,7 +135,7 @@ class TrackedRoot:
                     self._calls.discard(call)
 
     def forget(self, call: CallChanges) -> None:
-        """Forget a call that is not sent after all."""
+        """Forget a call that will not be sent."""
         self._calls.discard(call)
 
     async def _begin(self) -> None:
@@ -228,7 +231,7 @@ class WorkspaceChanges:
         self.hung: list[LookInThread] = []
 
     def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot | RemoteRoot:
-        """The tracked workspace at a real path. `texts`: with the texts of small files, for diffs."""
+        """The tracked workspace at a real path. `texts`: keep the texts of small files, for diffs."""
         if self._elsewhere:
             return RemoteRoot(texts=texts)
         key = (root, identity, texts)
@@ -251,7 +254,7 @@ class WorkspaceChanges:
             self._open.move_to_end(id(tracked))
 
     def make_room(self, tracked: TrackedRoot) -> list[WatchedTree]:
-        """Drop idle workspaces for another one, which is looked at next. Returns their trees, to close."""
+        """Make room for a workspace that is listed next. Returns the trees of dropped idle workspaces, to close."""
         dropped: list[WatchedTree] = []
         self._open[id(tracked)] = tracked
         self._open.move_to_end(id(tracked))
@@ -264,7 +267,7 @@ class WorkspaceChanges:
         return dropped
 
     def close(self) -> None:
-        """Forget all. No call runs any more."""
+        """Close all watches. No call may be running."""
         for each in self._open.values():
             each.let_go().close()
         self._open.clear()
