@@ -129,10 +129,15 @@ class ZygoteServer:
 SERVER = ZygoteServer()
 
 
+def are_forked(path: Path) -> bool:
+    """Whether zygotes of this test module are forked."""
+    return not OFF and path not in _KILLERS and any(path.is_relative_to(root) for root in _ROOTS)
+
+
 @contextmanager
 def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the zygotes of this test module, if it is below one of the folders. Tests elsewhere see no such process."""
-    if OFF or path in _KILLERS or not any(path.is_relative_to(root) for root in _ROOTS):
+    if not are_forked(path):
         SERVER.stop()
         yield
         return
