@@ -2,12 +2,11 @@
 
 To exec a zygote takes 0.1 s of processor time, five times as much as a session with a call, and nearly all of it goes
 into imports. What a test of a call asks does not depend on it. Zygotes are exec'd, as they are for users, in all other
-folders (attacks, hosts, lifetimes, the state between calls, the commands, the documents), in every program that a test
-runs, and wherever this process hands on something else than the one that the zygote would be forked from.
+folders (attacks, hosts, lifetimes, the state between calls), in the programs that tests run without `fork_zygotes`, and
+wherever this process hands on something else than the one that the zygote would be forked from.
 """
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import pytest
 
 from toolcell.fast.switches import OFF
 from toolcell.pool import zygote
+
+from .watched import handed_on
 
 HERE = Path(__file__).parent
 FORKING = HERE / "forking.py"
@@ -55,22 +56,6 @@ KILLERS = (
 """Modules in those folders whose tests kill all children of this process, or count them."""
 _ROOTS = [HERE / name for name in FOLDERS]
 _KILLERS = [HERE / name for name in KILLERS]
-_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
-
-
-def handed_on() -> object:
-    """What a process hands on to those that it starts."""
-    own = Path("/proc/thread-self")
-    return (
-        [resource.getrlimit(limit) for limit in _LIMITS],
-        [os.stat(own / "ns" / name).st_ino for name in _NAMESPACES],
-        [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
-        os.sched_getaffinity(0),
-        os.getresuid(),
-        os.getpriority(os.PRIO_PROCESS, 0),
-        sys.executable,
-    )
 
 
 class ForkedZygote(subprocess.Popen[bytes]):

@@ -31,7 +31,7 @@ SAYS = {
 
 
 def run(program: Path, cwd: Path) -> str:
-    done = warmed.run([sys.executable, "-I", str(program)], timeout=60, cwd=cwd)
+    done = warmed.run([sys.executable, "-I", str(program)], timeout=60, cwd=cwd, fork_zygotes=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
