@@ -98,11 +98,10 @@ def _interruption(kept: KeptTask, journal: JournalReader) -> dict[str, Any]:
         wanted=lambda record: record.kind == "call" and record.call_id.startswith(calls),
         last=1,
     )
-    end = ends[-1][1].data if ends else {}
-    said = (
-        end.get("outcome") if end.get("error") == "interrupted" else None
-    )  # else the call ended, and its task did not
-    outcome = said if said in _MEANING else "outcome unknown"
+    end: Mapping[str, Any] = ends[-1][1].data if ends else {}
+    was_cut = end.get("error") == "interrupted"  # otherwise the call ended, and its task did not
+    said = end.get("outcome") if was_cut else None
+    outcome = str(said) if said in _MEANING else "outcome unknown"
     message = f"The server was restarted before the task ended: {_MEANING[outcome]}."
     data = {"kind": "interrupted", "outcome": outcome, "retryable": outcome != "outcome unknown"}
     return {"code": INTERNAL_ERROR, "message": message, "data": data}
