@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,17 @@ from tests.backends.http.conftest import Api, reply, serving
 from tests.behaviour.mcp import server as programs
 from tests.behaviour.mcp.conftest import Opened
 
-from toolcell import Credential, ExecutionError, PermissionDenied, Profile, Session, UnknownTool, UsageError
+from toolcell import (
+    Credential,
+    ExecutionError,
+    PermissionDenied,
+    Profile,
+    RecentJournal,
+    Session,
+    Supervisor,
+    UnknownTool,
+    UsageError,
+)
 from toolcell.mcp import McpToolset, mcp_toolset
 
 pytestmark = pytest.mark.anyio
@@ -169,3 +180,14 @@ async def test_the_session_of_the_server_ends_with_the_session(opened: Opened, a
     [deleted] = [each for each in api.seen if each.method == "DELETE"]
     assert deleted.headers["mcp-session-id"] == mine and deleted.headers["x-region"] == "eu"
     assert deleted.headers["mcp-protocol-version"] == "2025-11-25" and deleted.body == b""
+
+
+async def test_the_session_of_the_server_ends_with_the_supervisor(api: McpApi, workspace: Path) -> None:
+    place = api.url("/mcp")
+    profile = Profile.for_kind("main").replace(http=(f"POST {place}", f"DELETE {place}"))
+    journal = RecentJournal()
+    async with Supervisor(toolsets=[remote(api)], journal=journal) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        assert "echo" in await names(session)
+    assert [each.method for each in api.seen][-1] == "DELETE"
+    assert [each.data["method"] for each in journal.of(kind="http")][-1] == "DELETE"
