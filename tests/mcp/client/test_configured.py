@@ -18,7 +18,10 @@ def test_headers_that_may_be_secrets_are_credentials_that_no_cell_gets() -> None
     source = toolset_of(McpServer(name="a", url="https://mcp.example.com/v1", headers=headers)).source
     assert source.headers == {"X-Region": "eu"} and SECRET not in repr(source.told)
     assert source.client is not None and "https://mcp.example.com:443" in repr(source.client)
-    assert source.profile.http == ("POST https://mcp.example.com/v1 private",)
+    assert source.profile.http == (
+        "POST https://mcp.example.com/v1 private",
+        "DELETE https://mcp.example.com/v1 private",
+    )
 
 
 def test_a_url_that_cannot_be_asked_is_a_mistake_that_names_the_server() -> None:
