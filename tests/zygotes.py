@@ -3,13 +3,12 @@
 The exec of a zygote takes 0.1 s of processor time, nearly all of it for imports. That is five times as much as a
 session with one call, and makes no difference to the tests in these folders. Zygotes are exec'd, as they are for users,
 
-- in all other folders (attacks, hosts, lifetimes, the state between calls, the commands, the documents),
-- in every program that a test runs, and
+- in all other folders (attacks, hosts, lifetimes, the state between calls),
+- in the programs that tests run without `fork_zygotes`, and
 - if a zygote would inherit other limits, namespaces or the like from this process than from the forking process.
 """
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import pytest
 
 from toolcell.fast.switches import OFF
 from toolcell.pool import zygote
+
+from .watched import handed_on
 
 HERE = Path(__file__).parent
 FORKING = HERE / "forking.py"
@@ -57,22 +58,6 @@ KILLERS = (
 """Modules in those folders whose tests kill or count all children of this process."""
 _ROOTS = [HERE / name for name in FOLDERS]
 _KILLERS = [HERE / name for name in KILLERS]
-_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
-
-
-def handed_on() -> object:
-    """The attributes of this process that its children inherit."""
-    own = Path("/proc/thread-self")
-    return (
-        [resource.getrlimit(limit) for limit in _LIMITS],
-        [os.stat(own / "ns" / name).st_ino for name in _NAMESPACES],
-        [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
-        os.sched_getaffinity(0),
-        os.getresuid(),
-        os.getpriority(os.PRIO_PROCESS, 0),
-        sys.executable,
-    )
 
 
 class ForkedZygote(subprocess.Popen[bytes]):
@@ -131,10 +116,15 @@ class ZygoteServer:
 SERVER = ZygoteServer()
 
 
+def are_forked(path: Path) -> bool:
+    """Whether zygotes of this test module are forked."""
+    return not OFF and path not in _KILLERS and any(path.is_relative_to(root) for root in _ROOTS)
+
+
 @contextmanager
 def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the zygotes of this test module, if it is below one of the folders. Otherwise, stop the forking process."""
-    if OFF or path in _KILLERS or not any(path.is_relative_to(root) for root in _ROOTS):
+    if not are_forked(path):
         SERVER.stop()
         yield
         return

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -132,13 +132,16 @@ class WatchedTree:
     `look` never raises for anything in the tree. `is_lost`: the tree must be listed by `begin` before the next look.
     """
 
-    def __init__(self, root: str, *, texts: bool = True, apart: str = "") -> None:
-        """`apart` names an entry of the root that is left out. `texts`: keep the texts of small files for diffs."""
+    def __init__(
+        self, root: str, *, texts: bool = True, own: Callable[[str, int | None], bool] = lambda _path, _size: False
+    ) -> None:
+        """`own` says of a path and its size, None if it is gone, whether its change is left out. `texts`: keep the texts
+        of small files for diffs."""
         self.root = root
         self.is_lost = True
         self.directories = self.files = 0
         self.keeps_texts = texts
-        self.apart = apart
+        self.own = own
         self.texts = _Texts()
         self.events: Inotify | None = None
         self.top = _Folder("", None)
@@ -324,8 +327,6 @@ class _TreeLook:
     def _entry(self, folder: _Folder, name: str, info: os.stat_result) -> list[_Folder]:
         """Compare one entry with the last look. Returns it if it is a directory that must be listed."""
         tree = self._tree
-        if name == tree.apart and folder is tree.top:
-            return []
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
             if old is not None and old.inode == info.st_ino:
@@ -379,6 +380,8 @@ class _TreeLook:
         if self._is_first:
             return
         path = f"{above}/{name}" if (above := folder.path) else name
+        if self._tree.own(path, None if now is None else now.size):
+            return
         if path not in self._was:
             self._chars += len(path)
             if len(self._was) >= MAX_CHANGES or self._chars > MAX_CHANGES_CHARS:

@@ -74,6 +74,15 @@ def plant(ctx: ToolContext) -> str:
     return "planted"
 
 
+@tool(lifetime="session", needs={Capability.WRITE})
+def plant_later(ctx: ToolContext) -> str:
+    """Make a file that a shell would run, after the call."""
+    import threading
+
+    threading.Timer(0.3, (ctx.workspace_root / ".envrc").write_text, ["evil"]).start()
+    return "later"
+
+
 TOOLS = [double, remember, here, count, plant, *base_tools()]
 
 
@@ -140,6 +149,20 @@ async def test_a_protected_name_is_moved_on_the_node_and_told_to_the_driver(
     (record,) = [record for record in journal if record.kind == "quarantined"]
     assert record.session_id == session.id
     assert record.data["found"] == 1
+
+
+async def test_what_a_kept_process_plants_before_the_driver_leaves_is_in_its_journal(
+    supervise: Supervise, workspace: Path
+) -> None:
+    journal = RecentJournal()
+    async with supervise([plant_later], journal=journal) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        (await session.call("plant_later")).unwrap()
+        with anyio.fail_after(10.0):
+            await until((workspace / ".envrc").exists)
+    (record,) = [record for record in journal if record.kind == "quarantined"]
+    assert (record.session_id, record.data["found"]) == (session.id, 1)
+    assert not (workspace / ".envrc").exists()
 
 
 async def test_the_driver_asks_for_approval_and_the_node_runs_the_call(supervise: Supervise, workspace: Path) -> None:

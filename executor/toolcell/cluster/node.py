@@ -115,10 +115,19 @@ class Node:
                 self._end(seat)
             seat = self._seats[driver] = Seat(self, driver, token, link, lease_s)
         if leaves:
+            found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
-            return self._reply(OK)
+            return self._reply(OK, seat.link.received, found)
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
         return self._reply(OK, seat.link.received, found)
+
+    def _is_serving(self, driver: str) -> bool:
+        """Whether a cell of the driver is left, or a kept process that has ended is not audited."""
+        runtime = runtime_of(self._supervisor)
+        cells = runtime.pool.cells.values()
+        if any(cell.spec.key.session_id.startswith(f"{driver}:") for cell in cells):
+            return True
+        return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
 
     def _reply(self, status: str, ack: int = 0, batches: Sequence[bytes] = ()) -> bytes:
         return pack([status, self.incarnation, ack, list(batches)])

@@ -11,7 +11,7 @@ from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import CellSpec, Run
 
 from .link import BatchLink, pack, unpack
-from .messages import NodeMessage, NodeTold, SendCall, fields_of, message_of
+from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED
 
 __all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
@@ -71,6 +71,7 @@ class Peer:
         self.labels = labels
         self.is_up = False
         self.is_gone = False
+        self.is_leaving = False
         self.told: NodeTold | None = None
         self.runs: dict[int, Run] = {}
         self.sessions: set[str] = set()
@@ -148,7 +149,7 @@ class Peer:
         self._send([self._link.send(frames)] if frames else [])
 
     def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
-        if self.is_gone or self._is_silent:
+        if self.is_gone or self.is_leaving or self._is_silent:
             return  # silent: the lease must not be renewed; the batches are kept in the link
         again, self._again = self._again, False
         identity = self._identity
@@ -175,9 +176,9 @@ class Peer:
 
     def leave(self) -> None:
         """End the driver's sessions on the node."""
-        self._frames.clear()
-        self._send([], leaves=True)
-        self.is_up, self.is_gone = False, True
+        frames, self._frames = self._frames, []
+        self._send([self._link.send(frames)] if frames else [], leaves=True)
+        self.is_up, self.is_leaving = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
 
@@ -191,6 +192,10 @@ class Peer:
         if name != self._name or self.is_gone:
             return  # of a stream that is over
         self._open -= 1
+        if self.is_leaving:
+            if isinstance(reply, bytes):
+                self._on_last(reply)
+            return
         if isinstance(reply, NodeGone):
             self._lose(str(reply), gone=True)
         elif isinstance(reply, Exception):
@@ -220,6 +225,14 @@ class Peer:
             self._flush()
         while self._open < OPEN and not self.is_gone:
             self._send([])
+
+    def _on_last(self, reply: bytes) -> None:
+        """Take the last records from a node that this driver leaves."""
+        status, _incarnation, _ack, batches = unpack(reply)
+        for frames in self._link.receive(batches) if status == OK else ():
+            for fields in frames:
+                if isinstance(message := message_of(fields), RecordMade):
+                    self._owner.on_message(self, message)
 
     def _take(self, message: NodeMessage) -> None:
         if isinstance(message, NodeTold):

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from toolcell.pool.run import CellKey, Outcome, Run
 from toolcell.sessions.policy import code_roots
 from toolcell.wire.frames import packed
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 
 from .link import pack
@@ -340,7 +342,7 @@ class ClusterPool:
                 number=number,
                 session_id=key.session_id,
                 digest=digest,
-                profile=cast("dict[str, Any]", spec.profile.to_wire()),
+                profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
                 roots=list(code_roots()),
                 grants=sorted(key.grants),
                 kept_tool=key.kept_tool,
@@ -542,6 +544,12 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
+
+
+def _with_environment(profile: CellProfile) -> CellProfile:
+    """The profile with the variables of this process that it names, because the node has others."""
+    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
+    return profile.replace(pass_env=(), env={**passed, **profile.env}) if profile.pass_env else profile
 
 
 def _context_of(run: Run) -> dict[str, Any]:

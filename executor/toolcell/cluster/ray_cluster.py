@@ -29,7 +29,8 @@ class RayCluster:
     - The start waits for `min_nodes` machines (default: 1), at most `start_s` seconds (default: 60), and fails if none
       has answered by then.
     - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
-      there, besides the supervisor's. `quarantine` is a directory on each machine. The first driver's values hold.
+      there, besides the supervisor's. `quarantine` is a directory on each machine, by default the supervisor's. The
+      values of the first driver hold.
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
       `workspace_root`) to the labels that its machine must have.
     - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
@@ -79,7 +80,7 @@ class RayCluster:
         """A pool that runs calls on the machines. For `Supervisor`."""
         return ClusterPool(
             host,
-            self._members(host.allow_missing),
+            self._members(host.allow_missing, host.quarantine),
             lease_s=self._lease_s,
             start_s=self._start_s,
             min_nodes=self._min_nodes,
@@ -97,11 +98,11 @@ class RayCluster:
         finally:
             await members.close()
 
-    def _members(self, allow_missing: frozenset[str]) -> RayMembers:
+    def _members(self, allow_missing: frozenset[str], quarantine: str | None = None) -> RayMembers:
         return RayMembers(
             address=self._address,
             namespace=self._namespace,
             allow_missing=sorted(allow_missing | self._allow_missing),
             max_cells=self._max_cells,
-            quarantine=self._quarantine,
+            quarantine=self._quarantine or quarantine,
         )

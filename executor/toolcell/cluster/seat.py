@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
@@ -55,6 +55,8 @@ WINDOW_S = 0.0004
 """How long results wait for others while more calls of the driver run."""
 MOST_FRAMES = 64
 MOST_PARKED = 4
+SETTLE_S = 2.0
+"""How long a driver that leaves waits for the audits after its calls."""
 MOST_ENDED = 256
 """The ended calls that are remembered, because the driver may condemn their cells."""
 
@@ -372,6 +374,15 @@ class Seat:
             self.sessions.discard(session_id)
             for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
                 del self._ways[number]
+
+    async def leave(self, is_busy: Callable[[], bool]) -> list[bytes]:
+        """End the driver's sessions, and return the last batches, when the audits are over."""
+        for session_id in list(self.sessions):
+            self._forget(session_id, "")
+        with anyio.move_on_after(SETTLE_S):
+            while self.runs or is_busy():
+                await anyio.sleep(0.005)
+        return self._take_batches()
 
     def end(self) -> None:
         """End all sessions of the driver, because it has left or its lease is over."""

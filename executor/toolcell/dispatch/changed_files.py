@@ -20,6 +20,8 @@ DIFFS_CHARS: Final = 100_000
 COMPARED_LINES: Final = 1_000
 """The most lines of a change that are compared, old and new ones: the time grows with their product."""
 DIFFS_S: Final = 0.5
+SHORT_BYTES, SHORT_LINES = 8_192, 60
+"""The most bytes and lines that are compared on the event loop: about 0.5 ms at worst."""
 _OWN_KINDS: Final = frozenset({"created", "modified", "deleted"})
 
 
@@ -35,14 +37,20 @@ async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
 async def listed_of(call: CallChanges) -> ListedChanges:
     """The changes of a call as artifacts with diffs, at most `call.most` and of bounded size."""
     changes = sorted(call.found.values(), key=_order)[: call.most]
-    if any(change.before is not None and change.after is not None for change in changes):
+    texts = [each for each in changes if each.before is not None and each.after is not None]
+    if not texts or _are_short(texts):
+        made = _artifacts(changes)  # comparing so little takes less than a thread
+    else:
         try:
             made = await FILES.run(partial(_artifacts, changes))
         except NoThread:
             made = [_artifact(change) for change in changes]
-    else:
-        made = [_artifact(change) for change in changes]
     return ListedChanges(made, len(call.found), call.unknown)
+
+
+def _are_short(changes: list[ChangedFile]) -> bool:
+    texts = [text for change in changes for text in (change.before, change.after) if text]
+    return sum(map(len, texts)) <= SHORT_BYTES and sum(text.count(b"\n") + 1 for text in texts) <= SHORT_LINES
 
 
 def _order(change: ChangedFile) -> tuple[bool, str]:

@@ -62,6 +62,8 @@ class JournalLog:
         """Bytes that are durable."""
         self.broken = ""
         """Why nothing can be appended any more, "" if it can."""
+        self.has_gap = False
+        """Whether segments were removed that hold entries after the head with which the log was opened."""
         self._also = tuple(also)
         self._fd = -1
         self._lock = threading.Lock()
@@ -89,7 +91,7 @@ class JournalLog:
                 raise OSError(f"{str(self.path)!r} is not a file.")
             with LogFile(self.path) as file:
                 if offset < file.begin:
-                    head, offset = file.head, file.begin
+                    head, offset, self.has_gap = file.head, file.begin, True
                 self._begin = file.seek(0, 2) - os.fstat(self._fd).st_size
                 self._removable = file.removable
                 (self._number, self._digest), self.size = head, offset

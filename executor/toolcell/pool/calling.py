@@ -59,6 +59,8 @@ class PoolHost:
     """Writes into the journal."""
     allow_missing: frozenset[str]
     """The mechanisms of the sandbox that may be missing on a node."""
+    quarantine: str | None
+    """The directory for protected names; None for a temporary one."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
 

@@ -24,8 +24,6 @@ from toolcell_tools.artifact import Artifact
 T = TypeVar("T")
 Identity = tuple[int, int, int]
 
-OWN = ".toolcell"
-"""The directory in a workspace where the supervisor saves long outputs. It is left out."""
 MAX_QUEUES = 32
 """The most workspaces that are watched at the same time. Further ones take the place of idle ones, which are listed
 again at their next call."""
@@ -105,7 +103,7 @@ class TrackedRoot:
     """One workspace, and the running calls that may write there."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
-        self._new_tree = partial(WatchedTree, root, texts=texts, apart=OWN)
+        self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
         self._tree = self._new_tree()
         self._texts = texts
         self._changes = changes
@@ -221,8 +219,12 @@ class RemoteRoot:
 class WorkspaceChanges:
     """The workspaces of a supervisor whose files are tracked."""
 
-    def __init__(self, *, elsewhere: bool = False) -> None:
-        """`elsewhere`: the nodes of a cluster look, because the kernel here tells nothing of their writes."""
+    def __init__(
+        self, own: Callable[[str, int | None], bool] = lambda _path, _size: False, *, elsewhere: bool = False
+    ) -> None:
+        """`own` says of a path and its size whether the supervisor has written it (`WatchedTree`). `elsewhere`: the
+        nodes of a cluster look, because the kernel here tells nothing of their writes."""
+        self.own = own
         self._elsewhere = elsewhere
         self._roots: WeakValueDictionary[tuple[str, Identity, bool], TrackedRoot] = WeakValueDictionary()
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first

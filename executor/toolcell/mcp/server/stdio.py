@@ -133,7 +133,7 @@ class _JsonLines:
         return True
 
     def _let_go(self, id: types.RequestId | None) -> None:
-        """Account for an answer, or for a request that has none because it is cancelled. Only the first counts."""
+        """Account for an answer, or for a cancelled request, which has none."""
         if id is None or id not in self._held:
             return
         sizes = self._held[id]
