@@ -97,6 +97,8 @@ TARGETS: Sequence[Target] = (
     Target("crash", "standby", "", 2 * MS, 0.5 * MS, "median"),
     Target("crash", "kept process", "", 2 * MS, None, "median"),
     Target("crash", "forked on demand", "", 2 * MS, None, "median"),
+    Target("cluster-latency", "added by the cluster", "bare actor call", 1.3),
+    Target("cluster-rates", "on the cluster, 64", "here, 64", 0.7, at_least=True),
     Target("start", "import toolcell", "python -I -c pass", 60 * MS, 30 * MS, "over"),
     Target("start", "from toolcell import Supervisor, tool", "python -I -c pass", 60 * MS, 30 * MS, "over"),
     Target("start", "supervisor start → first result", "", 250 * MS, 120 * MS, "median"),

@@ -69,7 +69,7 @@ async def main(arguments: argparse.Namespace, workspace: str) -> None:
     tasks = [RolloutTask(f"task-{number}", {**data, "goal": number}) for number in range(sessions)]
     options: dict[str, Any] = {}
     if arguments.ray is not None:  # the extra [ray]; nothing else differs
-        options["cluster"] = import_module("toolcell.cluster").RayCluster(arguments.ray)
+        options["cluster"] = import_module("toolcell.cluster").RayCluster(arguments.ray, min_nodes=arguments.nodes)
     began, outcomes, calls, rewards = time.monotonic(), Counter[str](), 0, 0.0
     async with (
         Supervisor([*base_tools(), add], **options) as supervisor,
@@ -104,5 +104,6 @@ if __name__ == "__main__":
     parser.add_argument("--workspace", type=Path, help="where workspaces are made; on a cluster, a shared path")
     parser.add_argument("--record", type=Path, help="a directory, to go on after a kill")
     parser.add_argument("--ray", metavar="ADDRESS", help="run the calls on this Ray cluster")
+    parser.add_argument("--nodes", type=int, default=1, help="wait for so many machines of the cluster at the start")
     with tempfile.TemporaryDirectory() as temporary:
         anyio.run(main, parser.parse_args(), temporary)

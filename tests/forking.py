@@ -1,14 +1,14 @@
-"""`python -I forking.py SOCKET`: fork zygotes of a process that has imported what a zygote imports. See zygotes.py.
+"""`python -I forking.py SOCKET`: import the modules of a zygote, then fork zygotes. See zygotes.py.
 
-For each message there is a fork, with the two descriptors that came with it: the zygote's socket and its stderr. It is
-a child of our parent (CLONE_PARENT, clone(2)), as if that had started it. The answer is its pid, or an errno as a
-negative number. It goes to the third descriptor, if one came, with a pidfd.
+Each message on the socket asks for one zygote, and carries two descriptors: the zygote's socket and its stderr. The
+zygote is a child of our parent (CLONE_PARENT, clone(2)), as if the parent had started it. The answer is the zygote's
+pid, or an errno as a negative number. It goes to the third descriptor, if one came, with a pidfd.
 """
 
 import gc
 import sys
 
-gc.disable()  # as toolcell.runner.__main__
+gc.disable()  # as toolcell.runner.__main__ does
 
 from toolcell.fast.switches import is_on  # noqa: E402
 from toolcell.runner.cow import forks  # noqa: E402
@@ -30,7 +30,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as o
 
 
 def sibling() -> int:
-    """As os.fork, but the child's parent is ours. Raises OSError."""
+    """Fork as os.fork does, but as a child of our parent. Raises OSError."""
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(_libc.syscall(NUMBERS["clone"], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
     if pid == 0:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         LastProgress,
         LimitedResource,
         LimitExceeded,
+        NodeLost,
         Overloaded,
         PermissionDenied,
         ProtocolViolation,
@@ -198,8 +199,8 @@ _HOMES = {
     "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
         "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource "
-        "Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
-        "ValidationError parse_error"
+        "NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed "
+        "UnknownTool ValidationError parse_error"
     ),
     "toolcell_tools.failures": (
         "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"
@@ -375,6 +376,7 @@ __all__ = [
     "ModuleToolset",
     "Mutates",
     "NoNetwork",
+    "NodeLost",
     "Notice",
     "NoticeKind",
     "Overloaded",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from toolcell_tools.exports import Export
 
     from .batch import AnyCall, BatchResult
+    from .pool.calling import Cluster
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -443,6 +444,7 @@ class Supervisor:
         telemetry: Telemetry | None = None,
         session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None = None,
         hook_timeout_s: float | None = None,
+        cluster: "Cluster | None" = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -471,6 +473,7 @@ class Supervisor:
             telemetry=telemetry,
             session_ttl_s=session_ttl_s,
             hook_timeout_s=hook_timeout_s,
+            cluster=cluster,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()

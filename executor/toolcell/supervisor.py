@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .journal import Journal
     from .policy import Policy
+    from .pool.calling import Cluster
     from .pool.recovery import SupervisorStatus
     from .runtime.runtime import Runtime
     from .runtime.tasks import CallTask
@@ -74,6 +75,8 @@ class Supervisor:
     - `session_ttl_s` has the seconds after which sessions of a kind expire (default: "branch" 1,800, "worker" 300,
       "main" never; `math.inf` means never).
     - `hook_timeout_s` is the time of an async hook, in seconds (default: 300).
+    - `cluster` runs the calls on other machines: `RayCluster()` of `toolcell.cluster`, from the extra `[ray]`.
+      Host tools, hooks, the policy, approvals, channels, the memory and the web stay here.
     - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
@@ -110,6 +113,7 @@ class Supervisor:
         telemetry: "Telemetry | None" = None,
         session_ttl_s: "Mapping[SessionKind, float] | Mapping[str, float] | None" = None,
         hook_timeout_s: float | None = None,
+        cluster: "Cluster | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -143,6 +147,7 @@ class Supervisor:
                 telemetry=telemetry,
                 session_ttl_s=session_ttl_s,
                 hook_timeout_s=hook_timeout_s,
+                cluster=cluster,
             ),
             self,
         )
@@ -294,7 +299,7 @@ class Supervisor:
 
     def status(self) -> "SupervisorStatus":
         """The kernel's mechanisms, as probed at the start, and the present state of the zygotes."""
-        return self._runtime.pool.status()
+        return self._runtime.calls.status()
 
 
 def runtime_of(supervisor: Supervisor) -> "Runtime":

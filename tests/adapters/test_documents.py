@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import EXTRAS, PAGES, programs, shows
+from tests.docs.pages import FRAMEWORKS, PAGES, programs, shows
 from tests.docs.test_blocks import RUN, run
 
-SHOWN = [(page, extra) for page in PAGES for extra in EXTRAS if programs(page, extra)]
+SHOWN = [(page, extra) for page in PAGES for extra in FRAMEWORKS if programs(page, extra)]
 
 
 @pytest.mark.parametrize(("page", "extra"), SHOWN, ids=[f"{page}-{extra.replace('-', '_')}" for page, extra in SHOWN])
@@ -23,6 +23,6 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, extra: st
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("extra", FRAMEWORKS)
 def test_every_framework_is_shown(extra: str) -> None:
     assert extra in {shown for _page, shown in SHOWN}

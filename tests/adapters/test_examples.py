@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import EXTRAS, MODELS, ROOT
+from tests.docs.pages import FRAMEWORKS, MODELS, ROOT
 
 EXAMPLES = sorted((ROOT / "examples/frameworks").glob("with_*.py"))
 
@@ -28,4 +28,4 @@ def test_every_example_runs_and_asks(example: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_framework_has_an_example() -> None:
-    assert {example.stem.removeprefix("with_").replace("_", "-") for example in EXAMPLES} == set(EXTRAS)
+    assert {example.stem.removeprefix("with_").replace("_", "-") for example in EXAMPLES} == set(FRAMEWORKS)

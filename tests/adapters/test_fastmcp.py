@@ -72,6 +72,13 @@ class Shout(Tool):
 SHOUT = Shout(name="Shout", description="Shout.", parameters={"type": "object", "properties": {"text": {}}})
 READ = {Capability.READ}  # so that FastMCP is loaded in cells of these tools only
 QUICK = Tool.from_function(where, name="quick", timeout=0.5, annotations=ToolAnnotations(read_only_hint=True))
+
+
+def counted(most: int) -> list[int]:
+    """Count."""
+    return list(range(most))
+
+
 TOOLS = [
     *KIT,
     greet,
@@ -253,6 +260,10 @@ async def test_blocks_errors_and_hints_of_tools_of_fastmcp_are_kept(main: Sessio
     assert (await main.call("shout", {"text": "hi"})).content[0].model_dump()["text"] == "HI"
     error = (await main.call("shout", {"text": ""})).error
     assert error and error.message == "too quiet"
+    assert from_fastmcp(Tool.from_function(counted)).declaration.output_schema == {
+        "type": "array",
+        "items": {"type": "integer"},
+    }
     quick = from_fastmcp(QUICK).declaration
     assert quick.timeout == 0.5 and quick.annotations.read_only
 

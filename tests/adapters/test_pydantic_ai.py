@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.tools import RunContext, ToolApproved, ToolDefinition, ToolDenied
 from tests.adapters.kit import KIT, NAP_S, PNG, started
 
-from toolcell import Session, Supervisor, UsageError
+from toolcell import ExecutionError, Session, Supervisor, UsageError
 from toolcell.adapters.pydantic_ai import ToolProgressEvent, from_pydantic_ai, toolcell_toolset
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,17 @@ def with_context(ctx: RunContext[None]) -> str:
     return str(ctx.retry)
 
 
-TOOLS = [*KIT, from_pydantic_ai(shout), from_pydantic_ai(Tool(shout, name="careful", requires_approval=True))]
+def miscount() -> int:
+    """Count wrongly."""
+    return cast("int", "three")
+
+
+TOOLS = [
+    *KIT,
+    from_pydantic_ai(miscount),
+    from_pydantic_ai(shout),
+    from_pydantic_ai(Tool(shout, name="careful", requires_approval=True)),
+]
 Turn = str | Sequence[ToolCallPart]
 
 
@@ -255,6 +265,14 @@ class TestFromPydanticAI:
     def test_a_tool_with_a_run_context_is_refused(self, tool: Any) -> None:
         with pytest.raises(UsageError, match="RunContext, which no cell has"):
             from_pydantic_ai(tool)
+
+    def test_the_schema_of_the_results_is_carried(self) -> None:
+        assert from_pydantic_ai(shout).declaration.output_schema == {"type": "string"}
+        assert from_pydantic_ai("textwrap:dedent").declaration.output_schema is None
+
+    async def test_a_result_that_is_not_of_its_schema_is_an_error(self, main: Session) -> None:
+        result = await main.call("miscount", {})
+        assert isinstance(result.error, ExecutionError) and "output" in result.error.message
 
     async def test_an_import_path_leads_to_a_function(self, workspace: Path) -> None:
         made = from_pydantic_ai("textwrap:dedent")

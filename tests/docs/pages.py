@@ -19,8 +19,10 @@ SETUPS = Path(__file__).resolve().parent / "setups"
 DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md", "benchmarks/README.md")
 _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
-EXTRAS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
+FRAMEWORKS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
 """The extras whose programs `tests/adapters/test_documents.py` runs."""
+EXTRAS = (*FRAMEWORKS, "ray")
+"""With that whose programs `tests/cluster/test_documents.py` runs."""
 TRAINING = ("openrlhf", "skyrl", "swe-rex", "verl")
 """The frameworks whose programs `tests/training/test_documents.py` runs. They need no model."""
 MODELS = ROOT / "tests/adapters/models"
@@ -89,7 +91,7 @@ def programs(page: str, extra: str = "") -> list[Program]:
             else:
                 start = (SETUPS / f"{block.value}.py").read_text() + "\n" if block.mark == "setup" else ""
                 needs = block.value if block.mark == "extra" else ""
-                if needs and needs not in TRAINING:
+                if needs in FRAMEWORKS:
                     start = (MODELS / f"{needs.replace('-', '_')}.py").read_text() + "\n"
                 made.append(Program(page, block.line, start + block.text, None, needs))
         before = block.language

@@ -7,7 +7,7 @@ import pytest
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
 HOMES = {"sandbox": ROOT / "sandbox/toolcell_sandbox", "tools": ROOT / "tools/toolcell_tools"}
-OTHERS = ("behaviour", "docs", "escape", "extras", "mutation", "training", "typing")
+OTHERS = ("behaviour", "cluster", "docs", "escape", "extras", "mutation", "training", "typing")
 """Folders that mirror no package."""
 WITHOUT_A_MODULE = {
     "adapters/test_documents.py": "the programs of the documents that need a framework",

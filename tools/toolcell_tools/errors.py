@@ -18,6 +18,7 @@ __all__ = [
     "LimitExceeded",
     "LimitedResource",
     "MissingCapability",
+    "NodeLost",
     "Overloaded",
     "PermissionDenied",
     "ProtectedName",
@@ -178,6 +179,16 @@ class SandboxUnavailable(ErrorBase, frozen=True):
     retry_after_s: float | None = None
 
 
+class NodeLost(CutShort, frozen=True):
+    """The cluster's node of the call was lost: its machine, its supervisor or the network to it. `node` is its id, or
+    "" if there was no node. The tool did not fail.
+    """
+
+    kind: Literal["node_lost"] = "node_lost"
+    retryable: bool = True
+    node: str = ""
+
+
 ToolError = Annotated[
     ValidationError
     | ExecutionError
@@ -189,7 +200,8 @@ ToolError = Annotated[
     | Cancelled
     | ProtocolViolation
     | Overloaded
-    | SandboxUnavailable,
+    | SandboxUnavailable
+    | NodeLost,
     Field(discriminator="kind"),
 ]
 """Any error that a call can end with. For `isinstance`, use one of the members or their base, `ErrorBase`."""

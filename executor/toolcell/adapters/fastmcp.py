@@ -231,6 +231,9 @@ def from_fastmcp(
         )
     if one.timeout is not None:
         options.setdefault("timeout", one.timeout)
+    schema = one.output_schema
+    if schema is not None and schema.get("x-fastmcp-wrap-result"):
+        schema = {**schema["properties"]["result"], **({"$defs": schema["$defs"]} if "$defs" in schema else {})}
     is_function = isinstance(one, FunctionTool)
     return cell_tool(
         tool if by_path else one.fn if isinstance(one, FunctionTool) else one,
@@ -238,6 +241,7 @@ def from_fastmcp(
         name=name or one.name,
         description=(one.description or "") if description is None else description,
         parameters=one.parameters,
+        results=schema,
         **options,
     )
 

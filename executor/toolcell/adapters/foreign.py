@@ -8,6 +8,8 @@ from typing import Any, Unpack, cast
 from toolcell.errors import UsageError
 from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
+from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.foreign import check_any_schema
 from toolcell_tools.function import tool
 from toolcell_tools.options import DynamicOptions, ToolOptions
 from toolcell_tools.rules import suggested_name
@@ -31,27 +33,43 @@ def found(given: object) -> object:
     return value
 
 
+def _checkable(name: str, results: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The framework's schema of the results; None if it says nothing, or toolcell cannot check it within its bounds."""
+    if not results:
+        return None
+    try:
+        return check_any_schema(suggested_name(name), "output_schema", dict(results))
+    except ToolDefinitionError:
+        return None  # frameworks do not check results, so their schemas may be anything
+
+
 def cell_function(
     fn: Callable[..., Any],
     *,
     name: str,
     description: str,
     parameters: Mapping[str, Any],
+    results: Mapping[str, Any] | None = None,
     **options: Unpack[DynamicOptions],
 ) -> Tool[..., Any]:
     """A tool of the function inside a framework's tool. The cell runs the function without the framework.
 
     `parameters` is the framework's schema. If it describes something else than the function's parameters, such as the
-    fields of its only parameter, the tool has the schema that toolcell derives of the function. Raises
+    fields of its only parameter, the tool has the schema that toolcell derives of the function. Results are held
+    against `results`, the framework's schema of them, if toolcell can check it. Raises
     ToolDefinitionError.
     """
     named, properties = suggested_name(name), set(cast("Mapping[str, Any]", parameters.get("properties", {})))
     takes = signature(fn).parameters
     if any(one.kind is Parameter.VAR_KEYWORD or one.annotation is Parameter.empty for one in takes.values()):
-        return cell_tool(fn, _with_names, name=name, description=description, parameters=parameters, **options)
+        words: Any = {"name": name, "description": description, "parameters": parameters, "results": results}
+        return cell_tool(fn, _with_names, **words, **options)
     all_options = cast("ToolOptions", {**options, "name": named, "description": description})
     if properties <= takes.keys():
         all_options["parameters_schema"] = parameters
+    schema = _checkable(name, results)
+    if schema is not None:
+        all_options["output_schema"] = schema
     return tool(fn, **all_options)
 
 
@@ -66,6 +84,7 @@ def cell_tool(
     name: str,
     description: str,
     parameters: Mapping[str, Any],
+    results: Mapping[str, Any] | None = None,
     **options: Unpack[DynamicOptions],
 ) -> DynamicTool:
     """A tool whose calls are `run(object, arguments)` in a cell, where `object` is what `found(given)` returns there.
@@ -84,5 +103,6 @@ def cell_tool(
         handler=handler,
         parameters=dict(parameters),
         description=description,
+        success=_checkable(name, results),
         **options,
     )

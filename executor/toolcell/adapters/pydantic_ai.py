@@ -142,7 +142,8 @@ def from_pydantic_ai(
     tool: Tool[Any] | Callable[..., Any] | str, **options: Unpack[DynamicOptions]
 ) -> CellTool[..., Any]:
     """A pydantic-ai tool, a function for `Agent(tools=[…])`, or the import path of either, as a tool that runs in a
-    cell, with the schema, name and description that pydantic-ai derives. The cell runs its function.
+    cell, with the schemas, name and description that pydantic-ai derives. The cell runs its function, and the result is
+    held against its schema.
 
     Raises UsageError if the function takes a RunContext, because the agent's dependencies stay in its process. A tool
     with `requires_approval=True` needs the supervisor's approval. `options` are those of `dynamic_tool`.
@@ -162,6 +163,7 @@ def from_pydantic_ai(
         name=made.name,
         description=definition.description or "",
         parameters=definition.parameters_json_schema,
+        results=definition.return_schema,
         **options,
     )
 

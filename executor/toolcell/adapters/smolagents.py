@@ -155,5 +155,6 @@ def from_smolagents(
         name=name or one.name,
         description=one.description if description is None else description,
         parameters=parameters_of(one.inputs),
+        results=one.output_schema,
         **options,
     )

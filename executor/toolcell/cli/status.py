@@ -57,6 +57,15 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
+def _line_of_node(node: dict[str, Any]) -> str:
+    """A node of a cluster in one line."""
+    line = f"node         {node['id'][:12]} {node['state']}, {node['calls']} calls, {node['sessions']} sessions"
+    if "cells" not in node:
+        return line
+    cells = sum(node["cells"].values())
+    return f"{line}, {cells} of {node['max_cells']} cells, {node['memory_bytes'] / 2**20:.0f} MiB"
+
+
 def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> list[str]:
     """The status in lines. Of a supervisor that has ended, only its problem is of interest."""
     if not is_running:
@@ -71,6 +80,8 @@ def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> 
         f"approvals    {status['pending_approvals']} pending",
         f"sessions     {status['session_count']}",
     ]
+    for each in status.get("nodes", []):
+        lines.append(_line_of_node(each))
     for each in status["sessions"]:
         parent = f" of {each['parent']}" if each["parent"] else ""
         lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {each['agent']}  {each['calls']} calls")

@@ -79,13 +79,13 @@ async def in_cell(
         if route.guarded is not None:
             try:
                 keeps = bool(route.spec.key.kept_tool)
-                kept = keeps or _has_kept_writers(services, route)
+                kept = keeps or has_kept_writers(services, route.spec.profile.writable)
                 watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
             except BaseException as error:
                 if route.tracked is not None and changed is not None:
                     route.tracked.forget(changed)
                 if isinstance(error, (SandboxError, OSError)):
-                    return _unseen(error)
+                    return unseen(error)
                 if isinstance(error, NoThread):
                     return no_thread(error)
                 raise
@@ -105,6 +105,7 @@ async def in_cell(
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:
                 await run.audited(watch)
+            watch = run.audited_elsewhere or watch
         except BaseException:
             if context.fate is not None:
                 context.fate.delivered = run.started_at > 0
@@ -120,13 +121,12 @@ async def in_cell(
             return unusable(error)
 
 
-def _has_kept_writers(services: Services, route: Route) -> bool:
-    """Whether a kept process of any session may write to a path to which cells of this route may."""
-    mine = route.spec.profile.writable
+def has_kept_writers(services: Services, mine: tuple[str, ...]) -> bool:
+    """Whether a kept process of any session may write to one of these paths."""
     return any(overlap(mine, writable) for writable in services.pool.kept_writable())
 
 
-def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
+def unseen(error: SandboxError | OSError) -> SandboxUnavailable:
     """The outcome if the workspace could not be inspected before the call."""
     again_s = SOON_S if error.errno in EXHAUSTED else None
     if isinstance(error, SandboxError):

@@ -110,17 +110,19 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
 
 def hide_secrets(facts: dict[str, Any], call: ToolCall) -> None:
     """Take secrets out of what the tool has printed or raised: those of its arguments, and those with a known form."""
+    shown = facts.keys() & _TEXTS
+    if not shown:
+        return
     hidden: list[str] = []
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
         for name, value in call.arguments.items():
             if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
                 hidden += secrets_in({name: value})
-    for name in _TEXTS:
-        if name in facts:
-            text: str = facts[name]
-            for secret in hidden:
-                text = text.replace(secret, REDACTED)
-            facts[name] = without_secrets(text)
+    for name in shown:
+        text: str = facts[name]
+        for secret in hidden:
+            text = text.replace(secret, REDACTED)
+        facts[name] = without_secrets(text)
 
 
-_TEXTS = ("display", "message", "traceback", "stdout", "stderr", "progress")
+_TEXTS = frozenset({"display", "message", "traceback", "stdout", "stderr", "progress"})

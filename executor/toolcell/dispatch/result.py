@@ -26,6 +26,7 @@ from toolcell_tools.errors import (
     LastProgress,
     LimitedResource,
     LimitExceeded,
+    NodeLost,
     Overloaded,
     PermissionDenied,
     ProtocolViolation,
@@ -202,6 +203,8 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
             return Overloaded(message=outcome.message, retry_after_s=outcome.retry_after_s)
         case "cancelled":
             return Cancelled(message=f"The call of {name!r} was cancelled.")
+        case "node_lost":
+            return NodeLost(message=outcome.message, node=outcome.resource)
         case "moved":
             what = "The workspace's directory was replaced again and again while the call waited for a process."
             return Overloaded(message=f"{what} Try again when that is over.", retry_after_s=outcome.retry_after_s)

@@ -10,7 +10,7 @@ from toolcell.call import ToolCall
 from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
-from toolcell.sessions.changes import TrackedRoot
+from toolcell.sessions.changes import RemoteRoot, TrackedRoot
 from toolcell.sessions.foreign import ForeignSource, ForeignTool, source_of
 from toolcell.sessions.grants import grants_for
 from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer
@@ -47,7 +47,7 @@ class Route:
     """Calls with the same word do not overlap. Calls with "" may overlap with any other."""
     guarded: Guarded | None
     """The guard of protected names, if its cells may write."""
-    tracked: TrackedRoot | None
+    tracked: TrackedRoot | RemoteRoot | None
     """The workspace, if its cells may write there and results list what they change."""
     sandbox: SandboxSummary
     """The sandbox summary in its results."""
@@ -231,7 +231,7 @@ class Routes:
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
 
-    def _tracked(self, given: frozenset[Capability]) -> TrackedRoot | None:
+    def _tracked(self, given: frozenset[Capability]) -> TrackedRoot | RemoteRoot | None:
         changes = self._caller.profile.changes
         if Capability.WRITE not in given or changes == "off":
             return None

@@ -14,7 +14,7 @@ from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebCli
 from toolcell.journal import Journal
 from toolcell.journal.durable import DurableJournal
 from toolcell.policy import Policy
-from toolcell.pool.pool import Pool
+from toolcell.pool.calling import CallPool
 from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
 from toolcell.sessions.changes import WorkspaceChanges
@@ -44,7 +44,7 @@ from .overflow import Overflow
 class Services:
     """What a supervisor provides to the steps of every call. Made once, when its pool has started."""
 
-    pool: Pool
+    pool: CallPool
     reactor: Reactor
     journal: Journal
     durable: DurableJournal | None

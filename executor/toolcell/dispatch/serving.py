@@ -62,6 +62,8 @@ class SessionRun(Run):
     _trail: Trail | None = None
     streams: Streams | None = None
     """Made if there is a listener for the output, or the output is long."""
+    audited_elsewhere: Watch | None = None
+    """The findings of the audit after the call, if a node of a cluster has made it."""
     _given_up = False
     _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
@@ -85,7 +87,7 @@ class SessionRun(Run):
         if route.translate is not None:
             self.sent, self.packed = route.translate(call), None
         if watch is not None:
-            self.spec = _bound_to(watch, route.spec)
+            self.spec = bound_to(watch, route.spec)
             watch.run = self
         if changes is not None:
             changes.run = self
@@ -326,6 +328,10 @@ class SessionRun(Run):
         )
         return self._principal
 
+    def note_connection(self) -> None:
+        """Note that the call's node has served a connection of the call."""
+        self._acted = True
+
     def on_connection(self, connection: socket) -> bool:
         self._acted = True
         if self._egress is None:
@@ -387,7 +393,7 @@ async def _raised(error: BaseException) -> None:
     raise error
 
 
-def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
+def bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
     """The spec of a cell in which mounts protect the names that exist now.
 
     For a kept process the key stays the same, so its cell is not replaced when the protected names change.

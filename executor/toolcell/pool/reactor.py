@@ -69,6 +69,10 @@ class Reactor(Protocol):
         """Run `callback` in the next turn of the loop."""
         ...
 
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        """Run `callback` soon on the loop's thread. May be called on any thread."""
+        ...
+
     def is_here(self) -> bool:
         """Whether the caller runs on this event loop."""
         ...
@@ -233,6 +237,9 @@ class AsyncioReactor:
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context.copy())
 
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(callback, context=self._context.copy())
+
     def is_here(self) -> bool:
         try:
             return asyncio.get_running_loop() is self._loop
@@ -327,6 +334,9 @@ class TrioReactor:
             callback()
 
         self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon", context=self._context.copy())
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        self._token.run_sync_soon(callback)
 
     def is_here(self) -> bool:
         try:

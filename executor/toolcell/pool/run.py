@@ -83,6 +83,7 @@ Ending = Literal[
     "unavailable",  # no cell could be made: `message`, `mechanism`, `cure`
     "overloaded",  # it waited too long, or too many calls wait
     "cancelled",
+    "node_lost",  # the cluster's node of the call was lost, or there is none: `message`
     "moved",  # while it waited, another directory became its workspace: nothing was sent
 ]
 

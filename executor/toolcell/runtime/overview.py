@@ -17,7 +17,7 @@ LONG_WAIT_S: Final = 5.0
 def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, Any]:
     """The overview, as JSON data. Times are in seconds."""
     pool, now = services.pool, time.monotonic()
-    running = [run for cell in pool.cells.values() if (run := cell.run) is not None]
+    running = pool.running()
     waiting = list(pool.waiting)
     of_session = Counter(run.spec.key.session_id for run in (*running, *waiting))
     open_sessions = list(sessions)
@@ -38,6 +38,7 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
         "session_count": len(open_sessions),
         "cells": pool.counts(),
         "max_cells": pool.most_cells,
+        "nodes": pool.nodes(),
         "running": [
             {"call": run.call_id, "tool": run.tool, "session": run.spec.key.session_id, "s": now - run.started_at}
             for run in running[:MOST_CALLS]

@@ -33,6 +33,7 @@ from toolcell.journal import Journal, Record
 from toolcell.journal.chain import BrokenChain
 from toolcell.journal.durable import DurableJournal
 from toolcell.lifetime import Lifetime
+from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.profile import Profile
@@ -92,8 +93,9 @@ class Runtime:
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
-        self.protection = Protection(settings.quarantine, self.record)
-        self.changes = WorkspaceChanges()
+        elsewhere = settings.cluster is not None
+        self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
+        self.changes = WorkspaceChanges(self.overflow.is_own, elsewhere=elsewhere)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)
@@ -107,7 +109,7 @@ class Runtime:
         self._life = Lifetime(self._start_pool, self._stay)
         self._sessions: dict[str, SessionCore] = {}
         self._kept_gone: deque[Cell] = deque()  # their processes have ended; they are not audited yet
-        self._pool: Pool | None = None
+        self._pool: CallPool | None = None
         self._services: Services | None = None
         self.is_entered = False
         self._pid = 0
@@ -144,6 +146,11 @@ class Runtime:
         await self._life.end()
 
     @property
+    def is_up(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._life.state == "up"
+
+    @property
     def is_left_open(self) -> bool:
         """Whether the supervisor was started and not closed, even if it has ended by itself."""
         return self._life.is_left_open
@@ -154,10 +161,18 @@ class Runtime:
         return self._pid == os.getpid()
 
     @property
-    def pool(self) -> Pool:
+    def calls(self) -> CallPool:
+        """The pool of its calls, here or on a cluster."""
         if self._pool is None:
             raise self._life.why_not()
         return self._pool
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of its cells on this machine. Raises UsageError if its calls run on a cluster."""
+        if not isinstance(pool := self.calls, Pool):
+            raise UsageError("The cells of this supervisor are on the nodes of its cluster.")
+        return pool
 
     @property
     def services(self) -> Services:
@@ -206,15 +221,7 @@ class Runtime:
         settings = self.settings
         self._open_state()
         await begin_record(self.record, self.protection.quarantine, self.journal)
-        pool = Pool(
-            self._life.reactor,
-            allow_missing=settings.allow_missing,
-            max_cells=settings.max_cells or default_max_cells(),
-            standby=settings.standby,
-            on_kept_gone=self._on_kept_gone,
-            tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
-            record=self.record,
-        )
+        pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
             await pool.start()
         except BaseException:
@@ -223,6 +230,34 @@ class Runtime:
             raise
         self._pool, self._pid = pool, os.getpid()
         self._services = self._new_services(pool)
+
+    def _new_pool(self) -> Pool:
+        settings = self.settings
+        return Pool(
+            self._life.reactor,
+            allow_missing=settings.allow_missing,
+            max_cells=settings.max_cells or default_max_cells(),
+            standby=settings.standby,
+            on_kept_gone=self._on_kept_gone,
+            tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
+            record=self.record,
+        )
+
+    def _host_of_pool(self) -> PoolHost:
+        return PoolHost(
+            reactor=self._life.reactor,
+            in_background=self.in_background,
+            write=self.journal.write,
+            allow_missing=self.settings.allow_missing,
+            quarantine=self.settings.quarantine,
+            on_session_lost=self._fail_session,
+        )
+
+    def _fail_session(self, id: str, why: str) -> None:
+        """Close a session whose workspace is lost, in the background."""
+        session = self._sessions.get(id)
+        if session is not None and not session.life.closed:
+            self.in_background(self._close_all, [session], 0.0, SessionState.FAILED, why)
 
     def _open_state(self) -> None:
         """Make the supervisor durable, if it has a state directory. Raises UsageError if that cannot be used."""
@@ -243,6 +278,8 @@ class Runtime:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
             self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
+            if self._durable.has_gap and (number := self._approvals.end_answers()):
+                _log.warning("the journal has lost which approvals were used: %d of them are withdrawn", number)
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()
@@ -298,7 +335,7 @@ class Runtime:
             self.settings.state.close()
             self._durable, self.journal = None, self.settings.journal
 
-    def _new_services(self, pool: Pool) -> Services:
+    def _new_services(self, pool: CallPool) -> Services:
         settings = self.settings
         allowed = sorted(name for name in settings.allow_missing if name not in pool.report.on)
         return Services(
@@ -359,7 +396,7 @@ class Runtime:
                 if self._memory is not None:
                     last.callback(self._memory.close)
                 last.push_async_callback(self._audit_rest)
-                last.push_async_callback(self.pool.close)
+                last.push_async_callback(self.calls.close)
                 if self._approvals is not None:
                     self._approvals.is_ending = True
                 self._leave_suspended()
@@ -397,7 +434,7 @@ class Runtime:
 
     async def _audit_kept(self) -> None:
         while self._kept_gone:
-            cell, living = self._kept_gone.popleft(), self.pool.kept_writable()
+            cell, living = self._kept_gone.popleft(), self.calls.kept_writable()
             await audit_kept(self.protection, self.journal, cell, living, self.in_background)
 
     # -- sessions -----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
 from toolcell.policy import PROJECT, Policy, StricterPolicy, TierPolicy
+from toolcell.pool.calling import Cluster
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
 from toolcell.telemetry.tracing import Telemetry
@@ -82,6 +83,8 @@ class Settings:
     telemetry: Telemetry | None
     session_ttl_s: Mapping[SessionKind, float]
     hook_timeout_s: float
+    cluster: Cluster | None
+    """Runs the calls of cells on its nodes. None: they run on this machine."""
 
 
 def settings_of(
@@ -112,6 +115,7 @@ def settings_of(
     telemetry: Telemetry | None,
     session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
     hook_timeout_s: float | None,
+    cluster: Cluster | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
@@ -179,7 +183,14 @@ def settings_of(
         telemetry=telemetry,
         session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
         hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),
+        cluster=_checked_cluster(cluster),
     )
+
+
+def _checked_cluster(cluster: Cluster | None) -> Cluster | None:
+    if cluster is not None and not isinstance(cluster, Cluster):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"cluster is no cluster: {cluster!r}. Pass RayCluster(…) of toolcell.cluster.")
+    return cluster
 
 
 def _lifetimes(given: Mapping[SessionKind, float] | Mapping[str, float] | None) -> dict[SessionKind, float]:

@@ -373,8 +373,10 @@ class Guarded:
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
-    def __init__(self, quarantine: str | None, record: RunRecord | None = None) -> None:
+    def __init__(self, quarantine: str | None, record: RunRecord | None = None, *, elsewhere: bool = False) -> None:
+        """`elsewhere`: the nodes of a cluster guard the paths, and nothing is guarded here."""
         self.quarantine = Quarantine(quarantine)
+        self._elsewhere = elsewhere
         self.record = record or RunRecord()
         self._places: WeakValueDictionary[str, _GuardedRoot] = WeakValueDictionary()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
@@ -383,7 +385,7 @@ class Protection:
 
     def of(self, profile: CellProfile) -> Guarded | None:
         """The guard for cells of this profile, or None if there is nothing to guard."""
-        if not profile.writable or not profile.protected:
+        if not profile.writable or not profile.protected or self._elsewhere:
             return None
         key = (profile.writable, profile.protected)
         guarded = self._guarded.get(key)

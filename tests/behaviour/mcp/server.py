@@ -460,6 +460,40 @@ class Patient(Cancellable):
                     pass
 
 
+class ForgedReports(Server):
+    """Reports progress for tokens that nobody gave, before each answer, and asks questions with strange ids."""
+
+    def on_tools_call(self, params: Message) -> Any:
+        tokens: list[Any] = [0, 1, -1, 2**80, "x" * 1000, None, [], True]
+        for token in tokens:
+            report = {"progressToken": token, "progress": 1, "total": 1, "message": "forged"}
+            send({"method": "notifications/progress", "params": report})
+        ids: list[Any] = ["i" * 100_000, 10**4000, -1, 0, True, None, 1.5, {}]
+        for method in ("sampling/createMessage", "elicitation/create", "roots/list", "tools/call", "x" * 10_000):
+            for id in ids:
+                send({"id": id, "method": method, "params": {"a": [[]] * 100}})
+        return super().on_tools_call(params)
+
+
+class Shifting(Server):
+    """Repeats its tools on each page with another description, and never ends the list."""
+
+    def on_tools_list(self, params: Message) -> Message:
+        self.lists += 1
+        return {"tools": [{**ECHO, "description": f"version {self.lists}"}], "nextCursor": "same"}
+
+
+class FloodsWhenLate(Server):
+    """Floods instead of the answer to a ping, once a call is cancelled."""
+
+    def on_tools_call(self, params: Message) -> Any:
+        if params["name"] != "sleep":
+            return super().on_tools_call(params)
+        sys.stdin.readline()
+        while True:
+            send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+
+
 class SlowStart(Server):
     """Takes 3 seconds to start."""
 

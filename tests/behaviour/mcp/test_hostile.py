@@ -103,6 +103,31 @@ async def test_forged_second_and_early_answers_are_not_taken(opened: Opened, too
         assert (await echoed(session, text)).for_model() == text
 
 
+async def test_forged_reports_and_questions_with_strange_ids_reach_nobody(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("forgedreports"))
+    await session.tools()
+    told: list[str] = []
+    result = await session.call("echo", {"text": "a"}, on_progress=lambda message, _fraction: told.append(message))
+    assert result.for_model() == "a" and told == []
+    assert (await session.call("echo", {"text": "b"})).for_model() == "b"
+
+
+async def test_a_list_that_changes_on_each_page_and_never_ends_offers_nothing(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("shifting"), toolset("honest"))
+    assert "echo" in await names(session)
+    (incident,) = opened.incidents
+    assert "more than 100 pages" in incident
+
+
+async def test_a_server_that_floods_after_a_cancellation_is_ended(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("floodswhenlate"))
+    await session.tools()
+    error = (await session.call("sleep", {}, timeout=5.0)).error
+    assert isinstance(error, (ExecutionError, Timeout)) and "runs on" not in error.message
+    again = await session.call("echo", {"text": "back"})
+    assert again.error is None and again.for_model().startswith("back")
+
+
 async def test_output_that_is_no_message_is_left_out(opened: Opened, toolset: Make) -> None:
     session = await opened(toolset("chatty"), toolset("babble", prefix="babble_"))
     assert (await echoed(session, "a")).for_model() == "a"

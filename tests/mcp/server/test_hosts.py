@@ -64,7 +64,8 @@ def test_the_names_of_a_server_are_accepted_with_any_port_unless_one_is_named() 
         assert LOCAL.accepts_host(host) and LOCAL.accepts_origin(f"http://{host}")
     for host in ("mcp.example.org", "MCP.example.org:1", "gate.example.org:8443"):
         assert NAMED.accepts_host(host)
-    for host in (None, "gate.example.org", "gate.example.org:84430", "localhost", "0.0.0.0"):
+    assert not NAMED.accepts_host(None)
+    for host in ("gate.example.org", "gate.example.org:84430", "localhost", "0.0.0.0"):
         assert not NAMED.accepts_host(host)
     assert HostRules("192.0.2.7", (), ()).accepts_host("192.0.2.7:80")
     assert HostRules("127.0.0.2", (), ()).accepts_host("127.0.0.2:80")
@@ -78,9 +79,9 @@ def test_an_origin_is_its_scheme_host_and_port() -> None:
 
 
 def test_a_rule_that_is_no_host_or_no_origin_is_a_mistake_of_the_operator() -> None:
-    with pytest.raises(UsageError, match="is no host"):
+    with pytest.raises(UsageError, match="is not a host"):
         HostRules("127.0.0.1", ("https://mcp.example.org",), ())
-    with pytest.raises(UsageError, match="is no origin"):
+    with pytest.raises(UsageError, match="is not an origin"):
         HostRules("127.0.0.1", (), ("app.example.org",))
     with pytest.raises(UsageError, match="--allow-host"):
         HostRules("::", (), ())

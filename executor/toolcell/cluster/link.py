@@ -1,0 +1,78 @@
+"""An ordered stream of batches over exchanges, which may be lost, be repeated and overtake each other. Sans-IO.
+
+An exchange is a request from a driver and the node's reply. Both carry batches of frames. Each end numbers its batches,
+keeps them until the other end has acknowledged them, and hands on received batches once and in order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgpack
+
+__all__ = ["BatchLink", "pack", "unpack"]
+
+MOST_EARLY: Final = 1_024
+"""The most batches that wait for an earlier one. The other end has far fewer under way."""
+
+
+def pack(value: object) -> bytes:
+    """The value as msgpack. Raises ValueError, TypeError or OverflowError for a value that msgpack cannot carry."""
+    return msgpack.packb(value, unicode_errors="surrogatepass")
+
+
+def unpack(data: bytes) -> Any:
+    """The inverse of `pack`, for bytes of our own processes."""
+    return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+
+
+class BatchLink:
+    """One end of the stream. `received` is the number of the last batch that was handed on."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._sent = 0
+        self._kept: deque[tuple[int, bytes, Callable[[], None] | None]] = deque()
+        self._early: dict[int, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<BatchLink {self._sent} sent, {len(self._kept)} not acknowledged · {self.received} received>"
+
+    @property
+    def under_way(self) -> int:
+        """The number of batches that are not acknowledged."""
+        return len(self._kept)
+
+    def send(self, frames: Sequence[object], on_received: Callable[[], None] | None = None) -> bytes:
+        """The next batch, of these frames. `on_received` is called when the other end has it."""
+        self._sent += 1
+        batch = pack([self._sent, frames])
+        self._kept.append((self._sent, batch, on_received))
+        return batch
+
+    def again(self) -> list[bytes]:
+        """The batches that are not acknowledged, in order, to be sent once more."""
+        return [batch for _number, batch, _on_received in self._kept]
+
+    def acknowledged(self, number: int) -> None:
+        """Note that the other end has all batches up to this one."""
+        while self._kept and self._kept[0][0] <= number:
+            _number, _batch, on_received = self._kept.popleft()
+            if on_received is not None:
+                on_received()
+
+    def receive(self, batches: Iterable[bytes]) -> Iterator[list[list[Any]]]:
+        """Take batches, and yield the frames of each one whose turn it is. A repeated batch is dropped."""
+        for batch in batches:
+            number, frames = unpack(batch)
+            if number <= self.received or number in self._early:
+                continue
+            if number > self.received + 1:
+                if len(self._early) < MOST_EARLY:  # otherwise it is sent again
+                    self._early[number] = batch
+                continue
+            self.received = number
+            yield frames
+            while self.received + 1 in self._early:
+                self.received += 1
+                yield unpack(self._early.pop(self.received))[1]

@@ -1,0 +1,210 @@
+"""The messages between a driver and a node: each a named tuple, sent as `[kind, *fields]`.
+
+A driver is a supervisor whose calls run on a cluster. Its messages have kinds below 32; those of a node have kinds from
+32. Both ends are our own code on machines that trust each other. A cell's data is in a node's message only after the
+node's supervisor has checked it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from toolcell.wire.frames import Field
+
+__all__ = [
+    "AnswerRequest",
+    "CallEnded",
+    "CallNoted",
+    "CallSaid",
+    "CondemnCell",
+    "DropCall",
+    "EndCalls",
+    "ForgetSession",
+    "NodeMessage",
+    "NodeTold",
+    "RecordMade",
+    "SendCall",
+    "SendCode",
+    "SendSpec",
+    "fields_of",
+    "message_of",
+]
+
+
+class SendCode(NamedTuple):
+    """The tools that cells load, under their digest. Sent once to each node, before the first spec that needs them."""
+
+    digest: str
+    tools: list[dict[str, Any]]
+
+
+class SendSpec(NamedTuple):
+    """The cells of a route. `profile` is `CellProfile.to_wire`, in which `roots` are the driver's own code, which the
+    node replaces by its own. `session` is the part of the context that all calls share."""
+
+    number: int
+    session_id: str
+    digest: str
+    profile: dict[str, Any]
+    roots: list[str]
+    grants: list[str]
+    kept_tool: str
+    cwd: str
+    session: dict[str, Any]
+    workspace: str
+
+
+class SendCall(NamedTuple):
+    """Run a call of the spec. `arguments` are encoded. `wall_s` is the time that is left. `context` has the session's
+    `config`, `values` and `invocation_id`, and the call's `preview`, `confirm` and `trace`, unless they are empty. Its
+    `changes` are how many changed files to list, and whether with diffs; without them, none are looked for."""
+
+    number: int
+    spec: int
+    call_id: str
+    tool: str
+    arguments: bytes
+    attempt: int
+    wall_s: float
+    exclusive: bool
+    context: dict[str, Any]
+
+
+class AnswerRequest(NamedTuple):
+    """The broker's answer to a handle request of a call."""
+
+    number: int
+    request: int
+    ok: bool
+    value: Field
+
+
+class DropCall(NamedTuple):
+    """The caller of this call has gone: end it."""
+
+    number: int
+
+
+class EndCalls(NamedTuple):
+    """End the session's queued calls, and tell its running calls to end. `most_s` is None for no bound."""
+
+    session_id: str
+    reason: str
+    least_s: float
+    most_s: float | None
+
+
+class ForgetSession(NamedTuple):
+    """End the session's calls and cells. With `parked`, its kept tools are told so at their next call."""
+
+    session_id: str
+    parked: str
+
+
+class CondemnCell(NamedTuple):
+    """The result of this call was no result: end the cell that sent it."""
+
+    number: int
+    what: str
+
+
+class NodeTold(NamedTuple):
+    """The node's supervisor: its sandbox report, bound and load. The first message, and one with each heartbeat."""
+
+    report: dict[str, Any]
+    problem: str
+    most_cells: int
+    counts: dict[str, int]
+    zygotes: int
+    waiting: int
+    sessions: int
+    calls: int
+    memory_bytes: int
+
+
+class CallSaid(NamedTuple):
+    """A message of a call's process: progress, a log, output, a handle request or a span, as `wire.messages` has it."""
+
+    number: int
+    fields: list[Field]
+
+
+class CallNoted(NamedTuple):
+    """A fact about a call: "queued", "taken", "acted" (a connection has been made), or an incident in words."""
+
+    number: int
+    what: str
+
+
+class RecordMade(NamedTuple):
+    """A record for the driver's journal."""
+
+    kind: str
+    session_id: str
+    call_id: str
+    data: dict[str, Any]
+    at: float
+
+
+class CallEnded(NamedTuple):
+    """The outcome of a call, in facts. `started` is whether a process got it. `stdout` and `stderr` are the fields of a
+    `Captured`. `audit` has the findings about protected names, None without an audit. `changes` is `[listed, found,
+    unknown]` of the changed files, None if there are none. Each listed one is `[path, kind, size, digest, diff]`."""
+
+    number: int
+    ending: str
+    payload: dict[str, Field]
+    facts: dict[str, Field]
+    stdout: list[Any]
+    stderr: list[Any]
+    used: dict[str, Any]
+    started: bool
+    is_first: bool
+    state_lost: str
+    cell: int
+    in_userns: bool
+    audit: dict[str, Any] | None
+    changes: list[Any] | None
+
+
+NodeMessage = (
+    SendCode
+    | SendSpec
+    | SendCall
+    | AnswerRequest
+    | DropCall
+    | EndCalls
+    | ForgetSession
+    | CondemnCell
+    | NodeTold
+    | CallSaid
+    | CallNoted
+    | RecordMade
+    | CallEnded
+)
+_KINDS: Final[Mapping[int, type[NodeMessage]]] = {
+    1: SendCode,
+    2: SendSpec,
+    3: SendCall,
+    4: AnswerRequest,
+    5: DropCall,
+    6: EndCalls,
+    7: ForgetSession,
+    8: CondemnCell,
+    32: NodeTold,
+    33: CallSaid,
+    34: CallNoted,
+    35: RecordMade,
+    36: CallEnded,
+}
+_KIND_OF: Final = {cls: kind for kind, cls in _KINDS.items()}
+
+
+def fields_of(message: NodeMessage) -> tuple[object, ...]:
+    """The frame to send."""
+    return (_KIND_OF[type(message)], *message)
+
+
+def message_of(fields: Sequence[Any]) -> NodeMessage:
+    """The message of a frame. Raises KeyError or TypeError for a frame of another version."""
+    kind, *rest = fields
+    return _KINDS[kind](*rest)

@@ -1,0 +1,172 @@
+"""A node's part of a cluster: its own supervisor, and a seat for each driver. It knows nothing of Ray."""
+
+import asyncio
+import hmac
+import logging
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import psutil
+
+from toolcell.dispatch.services import Services
+from toolcell.errors import SandboxUnavailableError
+from toolcell.journal import Record
+from toolcell.supervisor import Supervisor, runtime_of
+from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.base import base_tools
+
+from .link import pack, unpack
+from .messages import NodeTold, fields_of
+from .seat import Seat
+
+__all__ = ["OK", "REFUSED", "UNKNOWN", "Node"]
+
+_log = logging.getLogger("toolcell.cluster")
+OK: Final = "ok"
+UNKNOWN: Final = "unknown"
+"""The status of an exchange with a node that has lost, or never had, the driver's calls."""
+REFUSED: Final = "refused"
+"""The status of an exchange with the wrong token."""
+PARTS_OF_LEASE: Final = 3
+"""An exchange that waits is answered after this part of the lease, so that the driver renews it."""
+
+
+class Node:
+    """A supervisor whose sessions and calls belong to drivers. `incarnation` is new at each start: a driver that knows
+    another one has lost its calls here."""
+
+    def __init__(
+        self, *, allow_missing: Iterable[str] = (), max_cells: int | None = None, quarantine: str | None = None
+    ) -> None:
+        self.incarnation = os.urandom(8)
+        self._seats: dict[str, Seat] = {}
+        self._problem = ""
+        self._started = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+        self._process = psutil.Process()
+        self._supervisor = Supervisor(
+            base_tools(),  # so that the zygotes preload what most tools need
+            journal=self,
+            allow_missing=allow_missing,
+            max_cells=max_cells,
+            quarantine=quarantine,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Node {self.incarnation.hex()} · {len(self._seats)} drivers · {self._supervisor!r}>"
+
+    @property
+    def services(self) -> Services:
+        return runtime_of(self._supervisor).services
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its supervisor has ended by itself, because one of its tasks failed."""
+        return self._watching is not None and not self._problem and not runtime_of(self._supervisor).is_up
+
+    async def start(self) -> None:
+        """Start the supervisor. If it cannot start, each exchange tells why."""
+        async with self._started:
+            if self._watching is not None:
+                return
+            try:
+                await self._supervisor.start()
+            except SandboxUnavailableError as error:
+                self._problem = str(error)
+            self._watching = asyncio.create_task(self._watch_leases())
+
+    async def aclose(self) -> None:
+        """End all sessions and processes."""
+        if self._watching is not None:
+            self._watching.cancel()
+        for seat in list(self._seats.values()):
+            self._end(seat)
+        await self._supervisor.aclose()
+
+    def write(self, record: Record) -> None:
+        """Pass a record of the supervisor on to the driver whose session it is about."""
+        seat = self._seats.get(record.session_id.partition(":")[0])
+        if seat is not None:
+            seat.write(record)
+
+    async def exchange(self, data: bytes) -> bytes:
+        """Take a driver's request and return the node's reply, when there is something to say or a part of the lease
+        has passed.
+
+        A request is `[driver, token, link, incarnation, lease_s, leaves, again, ack, batches]`, a reply `[status,
+        incarnation, ack, batches]`. `link` names the stream of batches. The first request of a stream has no
+        incarnation.
+        """
+        await self.start()
+        driver, token, link, incarnation, lease_s, leaves, again, ack, batches = unpack(data)
+        if incarnation and incarnation != self.incarnation:
+            return self._reply(UNKNOWN)
+        if self._problem:
+            return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
+        seat = self._seats.get(driver)
+        if seat is not None and not hmac.compare_digest(seat.token, token):
+            return self._reply(REFUSED)
+        if seat is None or seat.name != link:
+            if incarnation:  # its lease was over
+                return self._reply(UNKNOWN)
+            if seat is not None:
+                self._end(seat)
+            seat = self._seats[driver] = Seat(self, driver, token, link, lease_s)
+        if leaves:
+            found = await seat.leave(lambda: self._is_serving(driver))
+            self._end(seat)
+            return self._reply(OK, seat.link.received, found)
+        found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
+        return self._reply(OK, seat.link.received, found)
+
+    def _is_serving(self, driver: str) -> bool:
+        """Whether a cell of the driver is left, or a kept process that has ended is not audited."""
+        runtime = runtime_of(self._supervisor)
+        cells = runtime.pool.cells.values()
+        if any(cell.spec.key.session_id.startswith(f"{driver}:") for cell in cells):
+            return True
+        return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
+
+    def _reply(self, status: str, ack: int = 0, batches: Sequence[bytes] = ()) -> bytes:
+        return pack([status, self.incarnation, ack, list(batches)])
+
+    def told(self) -> NodeTold:
+        """The node's state, for a driver."""
+        services = self.services
+        pool = services.pool
+        calls, _errors = services.metrics.totals()
+        return NodeTold(
+            report=pool.report.to_wire(),
+            problem="",
+            most_cells=pool.most_cells,
+            counts=pool.counts(),
+            zygotes=pool.status().zygotes,
+            waiting=len(list(pool.waiting)),
+            sessions=sum(len(seat.sessions) for seat in self._seats.values()),
+            calls=calls,
+            memory_bytes=self._memory(),
+        )
+
+    def _memory(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    async def _watch_leases(self) -> None:
+        while True:
+            now = time.monotonic()
+            ends = [seat.heard_at + seat.lease_s for seat in self._seats.values()]
+            await asyncio.sleep(max(0.05, min([1.0, *(end - now for end in ends)])))
+            for seat in list(self._seats.values()):
+                if time.monotonic() - seat.heard_at > seat.lease_s:
+                    _log.warning("the driver %s was not heard for %g s: its sessions end", seat.driver, seat.lease_s)
+                    self._end(seat)
+
+    def _end(self, seat: Seat) -> None:
+        seat.end()
+        self._seats.pop(seat.driver, None)
+
+
+def _told_problem(problem: str) -> tuple[Any, ...]:
+    report = SandboxReport((), "rootless").to_wire()
+    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, 0))

@@ -1,0 +1,220 @@
+"""A call on a node: what its process says goes to the driver, and its proxy is the node's."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from socket import socket
+from typing import Any, Protocol
+
+from toolcell.backends.egress import Egress, Gateway
+from toolcell.call import ToolCall
+from toolcell.journal import Record
+from toolcell.pool.budget import REQUEST_COST, Account, Charge
+from toolcell.pool.capture import Capture
+from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.sessions.changes import CallChanges, ListedChanges
+from toolcell.sessions.protection import Watch
+from toolcell.sizes import memory_of
+from toolcell.wire.frames import Field
+from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
+from toolcell_sandbox.changes import MAX_CHANGES_CHARS
+from toolcell_sandbox.network import ProxyNetwork
+
+from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
+
+__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire"]
+
+MOST_UNKNOWN_CHARS = 2_000
+
+
+class RunOwner(Protocol):
+    """The driver's seat on the node, as its calls see it."""
+
+    @property
+    def gateway(self) -> Gateway: ...
+    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
+        """Send a message to the driver. The charge is released when the driver has it."""
+        ...
+
+    def write(self, record: Record) -> None: ...
+    def account(self, kind: str) -> Account:
+        """A new account of the node's budget for "requests" or "replies"."""
+        ...
+
+    def on_ended(self, run: "NodeRun", *, later: bool) -> None: ...
+    def has_moved(self, run: "NodeRun") -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The part of the session that `pool.cell.terms.context_of` reads."""
+
+    config: Mapping[str, Any]
+    values: Mapping[str, Any]
+    invocation_id: str
+
+
+class NodeRun(Run):
+    """A driver's call in the node's pool."""
+
+    watch: Watch | None = None
+    listed: ListedChanges | None = None
+    dropped = False
+    _egress: Egress | None = None
+    _replies: Account | None = None
+    _acted = False
+
+    def __init__(self, owner: RunOwner, asked: SendCall, spec: CellSpec, exclusive: str) -> None:
+        context = asked.context
+        session: Any = _Context(context.get("config", {}), context.get("values", {}), context.get("invocation_id", ""))
+        call = ToolCall(asked.call_id, asked.tool, {}, asked.attempt, session)
+        super().__init__(call, spec, asked.wall_s, exclusive, asked.arguments)
+        self.number = asked.number
+        self.way = asked.spec
+        self.preview = bool(context.get("preview", False))
+        self.confirm = context.get("confirm")
+        self.trace = context.get("trace")
+        most, self.texts = context.get("changes", (0, False))
+        self.most_changes: int = most
+        """How many changed files are listed; 0 if none are looked for."""
+        self.changes: CallChanges | None = None
+        self._owner = owner
+        self._requests: dict[int, Charge] = {}
+
+    def has_moved(self) -> bool:
+        return self._owner.has_moved(self)
+
+    # -- what its process says ----------------------------------------------------------------------------------------
+
+    def _said(self, message: Progress | Log | Output | Request | SpanStart | SpanEnd, bytes: int) -> None:
+        self._owner.say(CallSaid(self.number, list(to_fields(message))), self._charged(bytes))  # type: ignore[arg-type]
+
+    def _charged(self, bytes: int) -> Charge:
+        """Charge bytes that the driver does not have yet. While the account is full, the process is not read."""
+        if self.pending is None:
+            self.pending = self._owner.account("requests")
+        return self.pending.charge(bytes)
+
+    def on_progress(self, progress: Progress) -> None:
+        self._said(progress, REQUEST_COST + memory_of(progress.message))
+
+    def on_log(self, log: Log) -> None:
+        self._said(log, REQUEST_COST + memory_of(log.message) + memory_of(log.fields))
+
+    def on_output(self, output: Output, before: Capture) -> None:
+        self._said(output, REQUEST_COST + len(output.data))
+
+    def on_span(self, span: SpanStart | SpanEnd) -> None:
+        self._said(span, REQUEST_COST)
+
+    def on_request(self, request: Request) -> None:
+        self._requests[request.request] = self._charged(REQUEST_COST + memory_of(request.arguments))
+        self._owner.say(CallSaid(self.number, list(to_fields(request))))  # type: ignore[arg-type]
+
+    def on_queued(self) -> None:
+        self._owner.say(CallNoted(self.number, "queued"))
+
+    def on_taken(self) -> None:
+        self._owner.say(CallNoted(self.number, "taken"))
+
+    def on_incident(self, what: str) -> None:
+        self._owner.say(CallNoted(self.number, what[:4_000]))
+
+    # -- what goes into it --------------------------------------------------------------------------------------------
+
+    def answer(self, request: int, ok: bool, value: Field) -> None:
+        """Pass on the driver's answer to a handle request. Raises Unpackable if the cell's frame cannot hold it."""
+        charge = self._requests.pop(request, None)
+        if charge is not None:
+            charge.release()
+        if self.cell is None or self.outcome is not None:
+            return
+        self._replies = self._replies or self._owner.account("replies")
+        self.cell.calls.reply(self, request, ok, value, self._replies.charge(memory_of(value)))
+
+    def on_connection(self, connection: socket) -> bool:
+        if not self._acted:
+            self._acted = True
+            self._owner.say(CallNoted(self.number, "acted"))
+        if self._egress is None:
+            policy = self.spec.profile.reach
+            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy
+            self._replies = self._replies or self._owner.account("replies")
+            self._egress = self._owner.gateway.egress(policy, partial(self._record, "egress"), self._replies)
+        return self._egress.take(connection)
+
+    def _record(self, kind: str, data: dict[str, Any]) -> None:
+        self._owner.write(Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data}))
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    def on_ended(self) -> bool:
+        for charge in self._requests.values():
+            charge.release()
+        self._requests.clear()
+        if self._egress is not None:
+            self._egress.close()
+        return self._egress is not None
+
+    def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
+        is_first = super().end(outcome, now, later=later)
+        if is_first:
+            self._owner.on_ended(self, later=later)
+        return is_first
+
+    def ended(self) -> CallEnded:
+        """The message with its outcome."""
+        outcome = self.outcome
+        assert outcome is not None
+        facts: dict[str, Any] = {
+            name: value
+            for name in ("reason", "message", "code", "resource", "mechanism", "cure", "retry_after_s")
+            if (value := getattr(outcome, name))
+        }
+        if outcome.progress is not None:
+            facts["progress"] = list(outcome.progress)
+        out, err = outcome.stdout, outcome.stderr
+        return CallEnded(
+            number=self.number,
+            ending=outcome.ending,
+            payload=dict(outcome.payload),
+            facts=facts,
+            stdout=[out.text, out.total_bytes, out.omitted_bytes] if out.total_bytes else [],
+            stderr=[err.text, err.total_bytes, err.omitted_bytes] if err.total_bytes else [],
+            used=dict(self.used),
+            started=self.started_at > 0,
+            is_first=self.is_first_of_cell,
+            state_lost=self.state_lost,
+            cell=0 if self.cell is None else self.cell.pid,
+            in_userns=self.cell is not None and self.cell.in_userns,
+            audit=None if self.watch is None else audit_to_wire(self.watch),
+            changes=None if self.listed is None else changes_to_wire(self.listed),
+        )
+
+
+def changes_to_wire(changes: ListedChanges) -> list[Any]:
+    """The changed files, as `CallEnded` has them. Their paths are bounded in sum."""
+    listed: list[list[Any]] = []
+    left = MAX_CHANGES_CHARS
+    for each in changes.artifacts:
+        left -= len(each.path)
+        if left < 0:
+            break
+        listed.append([each.path, each.kind, each.size, each.digest, each.diff])
+    return [listed, changes.found, changes.unknown[:MOST_UNKNOWN_CHARS]]
+
+
+def audit_to_wire(watch: Watch) -> dict[str, Any]:
+    """The findings of an audit, as msgpack carries them: paths are bytes."""
+    return {
+        "findings": [
+            [os.fsencode(each.path), each.name, each.what, os.fsencode(each.place), each.why, each.changed_ns]
+            for each in watch.findings
+        ],
+        "unknown": watch.unknown,
+        "looked_for": watch.looked_for,
+        "stuck": watch.stuck,
+        "sole": watch.sole,
+        "bound": [each.to_wire() for each in watch.bound],
+    }

@@ -1,0 +1,285 @@
+"""A node as a driver sees it: its link, its calls, and the exchanges that are under way."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from toolcell.errors import UsageError
+from toolcell.pool.reactor import Reactor
+from toolcell.pool.run import CellSpec, Run
+
+from .link import BatchLink, pack, unpack
+from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
+from .node import OK, REFUSED
+
+__all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
+
+_log = logging.getLogger("toolcell.cluster")
+MOST_FRAMES: Final = 64
+MOST_UNDER_WAY: Final = 2
+"""While so many batches are not acknowledged, frames wait for each other, up to `MOST_FRAMES` or for `WINDOW_S`."""
+WINDOW_S: Final = 0.0004
+OPEN: Final = 2
+"""The exchanges that wait at the node, so that it can answer at any time."""
+RETRY_S: Final = 0.1
+
+
+class NodeGone(Exception):
+    """The node, or its actor, has ended for good."""
+
+
+class Exchanger(Protocol):
+    """Carries an exchange to a node. `done` is called once, on any thread, with the reply or an exception: NodeGone, or
+    another one if a later exchange may succeed."""
+
+    def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None: ...
+
+
+class DriverIdentity:
+    """The driver's name, its secret token, and its lease in seconds."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.driver = f"driver-{os.urandom(6).hex()}"
+        self.token = os.urandom(16)
+        self.lease_s = lease_s
+
+
+class PeerOwner(Protocol):
+    """The driver's pool, as its peers see it."""
+
+    def at(self, when: float, action: Callable[[], None]) -> object: ...
+    def on_message(self, peer: "Peer", message: NodeMessage) -> None: ...
+    def on_up(self, peer: "Peer") -> None: ...
+    def on_lost(self, peer: "Peer", why: str, *, gone: bool) -> None: ...
+
+
+class Peer:
+    """A node. `is_up` from its first reply until it is lost. A lost peer that is not gone connects again."""
+
+    def __init__(
+        self,
+        owner: PeerOwner,
+        transport: Exchanger,
+        reactor: Reactor,
+        identity: DriverIdentity,
+        id: str,
+        labels: Mapping[str, str],
+    ) -> None:
+        self.id = id
+        self.labels = labels
+        self.is_up = False
+        self.is_gone = False
+        self.is_leaving = False
+        self.told: NodeTold | None = None
+        self.runs: dict[int, Run] = {}
+        self.sessions: set[str] = set()
+        self.workspaces: dict[str, set[str]] = {}
+        """The sessions that work on each workspace."""
+        self.specs: dict[CellSpec, int] = {}
+        self.code: set[str] = set()
+        self.losses = 0
+        self.first_loss_at = 0.0
+        self._owner = owner
+        self._transport = transport
+        self._reactor = reactor
+        self._identity = identity
+        self._reset()
+
+    def __repr__(self) -> str:
+        state = "up" if self.is_up else "gone" if self.is_gone else "connecting"
+        return f"<Peer {self.id[:8]} {state} · {len(self.runs)} calls · {len(self.sessions)} sessions>"
+
+    def _reset(self) -> None:
+        self._link = BatchLink()
+        self._name = os.urandom(8)
+        self._incarnation = b""
+        self._frames: list[tuple[object, ...]] = []
+        self._is_flushing = False
+        self._open = 0
+        self._again = False
+        self._is_retrying = False
+        self._is_silent = False
+        self._heard_at = time.monotonic()
+        self.runs.clear()
+        self.specs.clear()
+        self.code.clear()
+
+    def connect(self) -> None:
+        """Ask the node for a seat."""
+        self._send([])
+
+    def _watcher(self, name: bytes) -> Callable[[], None]:
+        """Looks for silence, as long as this stream lasts."""
+
+        def watch() -> None:
+            if name != self._name or self.is_gone:
+                return
+            silent_s, lease_s = time.monotonic() - self._heard_at, self._identity.lease_s
+            self._is_silent = silent_s > lease_s
+            if silent_s > 2 * lease_s:  # for a whole lease, nothing has renewed the node's
+                self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
+            else:
+                self._owner.at(time.monotonic() + lease_s / 4, watch)
+
+        return watch
+
+    # -- to the node --------------------------------------------------------------------------------------------------
+
+    def say(self, message: NodeMessage) -> None:
+        """Send a message to the node, together with others."""
+        self._frames.append(fields_of(message))
+        if len(self._frames) >= MOST_FRAMES and not self._is_retrying:
+            self._flush()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            if self._link.under_way < MOST_UNDER_WAY:
+                self._reactor.soon(self._on_window)
+            else:
+                self._owner.at(time.monotonic() + WINDOW_S, self._on_window)
+
+    def _on_window(self) -> None:
+        self._is_flushing = False
+        if self._frames and not self._is_retrying:
+            self._flush()
+
+    def _flush(self) -> None:
+        frames, self._frames = self._frames, []
+        self._send([self._link.send(frames)] if frames else [])
+
+    def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
+        if self.is_gone or self.is_leaving or self._is_silent:
+            return  # silent: the lease must not be renewed; the batches are kept in the link
+        again, self._again = self._again, False
+        identity = self._identity
+        request = [
+            identity.driver,
+            identity.token,
+            self._name,
+            self._incarnation,
+            identity.lease_s,
+            leaves,
+            again,
+            self._link.received,
+            batches,
+        ]
+        self._open += 1
+        name = self._name
+        self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
+
+    @property
+    def unsent(self) -> set[int]:
+        """The numbers of the calls that have not left this process."""
+        messages = map(message_of, self._frames)
+        return {message.number for message in messages if isinstance(message, SendCall)}
+
+    def leave(self) -> None:
+        """End the driver's sessions on the node."""
+        frames, self._frames = self._frames, []
+        self._send([self._link.send(frames)] if frames else [], leaves=True)
+        self.is_up, self.is_leaving = False, True
+
+    # -- from the node ------------------------------------------------------------------------------------------------
+
+    def _on_thread(self, name: bytes, reply: bytes | Exception) -> None:
+        try:
+            self._reactor.from_thread(lambda: self._on_reply(name, reply))
+        except RuntimeError:  # the event loop is closed
+            pass
+
+    def _on_reply(self, name: bytes, reply: bytes | Exception) -> None:
+        if name != self._name or self.is_gone:
+            return  # of a stream that is over
+        self._open -= 1
+        if self.is_leaving:
+            if isinstance(reply, bytes):
+                self._on_last(reply)
+            return
+        if isinstance(reply, NodeGone):
+            self._lose(str(reply), gone=True)
+        elif isinstance(reply, Exception):
+            self._retry(reply)
+        else:
+            self._on_answer(name, reply)
+
+    def _on_answer(self, name: bytes, reply: bytes) -> None:
+        status, incarnation, ack, batches = unpack(reply)
+        if status == REFUSED:
+            raise UsageError(f"The node {self.id} has another driver of this name.")
+        if status != OK:
+            self._lose("its supervisor was started again, or this driver's lease was over", gone=False)
+            return
+        self._heard_at = time.monotonic()
+        self._incarnation = incarnation
+        if self._is_silent:
+            self._is_silent, self._again = False, True
+            self._resend()
+        self._link.acknowledged(ack)
+        for frames in self._link.receive(batches):
+            for fields in frames:
+                self._take(message_of(fields))
+                if name != self._name:
+                    return
+        if self._frames and not self._is_flushing and self._link.under_way < MOST_UNDER_WAY:
+            self._flush()
+        while self._open < OPEN and not self.is_gone:
+            self._send([])
+
+    def _on_last(self, reply: bytes) -> None:
+        """Take the last records from a node that this driver leaves."""
+        status, _incarnation, _ack, batches = unpack(reply)
+        for frames in self._link.receive(batches) if status == OK else ():
+            for fields in frames:
+                if isinstance(message := message_of(fields), RecordMade):
+                    self._owner.on_message(self, message)
+
+    def _take(self, message: NodeMessage) -> None:
+        if isinstance(message, NodeTold):
+            self.told = message
+            if message.problem:
+                self.is_gone = True
+            elif not self.is_up:
+                self.is_up = True
+                self._owner.at(time.monotonic() + self._identity.lease_s / 4, self._watcher(self._name))
+                self._owner.on_up(self)
+        self._owner.on_message(self, message)
+
+    def _retry(self, error: Exception) -> None:
+        """Send everything again that the node may not have. The watcher gives up after the lease."""
+        self._again = True
+        if not self._is_retrying:
+            self._is_retrying = True
+            _log.info("the node %s cannot be reached: %s", self.id, error)
+            name = self._name
+            self._owner.at(time.monotonic() + RETRY_S, lambda: self._retried(name))
+
+    def _retried(self, name: bytes) -> None:
+        if name == self._name:
+            self._is_retrying = False
+            self._resend()
+
+    def _resend(self) -> None:
+        frames, self._frames = self._frames, []
+        if frames:
+            self._link.send(frames)
+        self._again = True
+        self._send(self._link.again())
+
+    def give_up(self, why: str) -> None:
+        """Treat the node as gone."""
+        self._lose(why, gone=True)
+
+    def _lose(self, why: str, *, gone: bool) -> None:
+        self.is_up = False
+        self.is_gone = gone
+        self.losses += 1
+        self._owner.on_lost(self, why, gone=gone)
+        self._reset()
+        if not gone:
+            pause_s = min(5.0, RETRY_S * 2 ** min(self.losses, 6))
+            self._owner.at(time.monotonic() + pause_s, self._reconnect)
+
+    def _reconnect(self) -> None:
+        if not self.is_gone and not self.is_up:
+            self.connect()

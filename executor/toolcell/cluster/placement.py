@@ -1,0 +1,43 @@
+"""Choose the node of a session. Pure: facts in, a node out.
+
+A session keeps its node. A new session goes to the node that works on its workspace already: the guard of protected
+names compares overlapping calls, so all writers of a directory are on one node. Otherwise it goes to the node with the
+least load among those whose labels fit.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["NodeFacts", "choose"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as the placement sees it. `calls` run or wait there; `cells` is its bound of cells."""
+
+    id: str
+    cells: int
+    calls: int
+    sessions: int
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    workspaces: frozenset[str] = frozenset()
+
+    @property
+    def load(self) -> tuple[float, float]:
+        """Calls per cell, then sessions per cell."""
+        cells = max(1, self.cells)
+        return self.calls / cells, self.sessions / cells
+
+
+def choose(
+    nodes: Iterable[NodeFacts], workspace: str, wanted: Mapping[str, str], *, by_workspace: bool = True
+) -> str | None:
+    """The node for a new session, or None if no node has the wanted labels. Equal nodes are taken in order of id."""
+    fitting = [node for node in nodes if all(node.labels.get(name) == value for name, value in wanted.items())]
+    if not fitting:
+        return None
+    if by_workspace:
+        for node in fitting:
+            if workspace in node.workspaces:
+                return node.id
+    return min(fitting, key=lambda node: (*node.load, node.id)).id

@@ -1,0 +1,573 @@
+"""A driver's pool: it places sessions on nodes, sends calls to them, and ends each call, also if its node is lost."""
+
+import logging
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import anyio
+
+from toolcell.dispatch.serving import SessionRun
+from toolcell.errors import SandboxUnavailableError
+from toolcell.journal import Record
+from toolcell.pool.budget import Budgets
+from toolcell.pool.calling import PoolHost
+from toolcell.pool.deadlines import Deadline, Deadlines
+from toolcell.pool.reactor import Waiter
+from toolcell.pool.recovery import SupervisorStatus
+from toolcell.pool.run import CellKey, Outcome, Run
+from toolcell.sessions.policy import code_roots
+from toolcell.wire.frames import packed
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.profile import CellProfile
+from toolcell_sandbox.report import SandboxReport
+
+from .link import pack
+from .members import Member, Members
+from .messages import (
+    CallEnded,
+    CallNoted,
+    CallSaid,
+    DropCall,
+    EndCalls,
+    ForgetSession,
+    NodeMessage,
+    RecordMade,
+    SendCall,
+    SendCode,
+    SendSpec,
+)
+from .peer import DriverIdentity, Peer
+from .placement import NodeFacts, choose
+from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
+
+__all__ = ["ClusterPool", "Placing"]
+
+_log = logging.getLogger("toolcell.cluster")
+MEMBERS_S = 1.0
+"""How often the cluster is asked for its members."""
+LEAVE_S = 3.0
+"""How long the end of a supervisor waits for its nodes."""
+Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
+"""From the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`, `workspace_root`) to the labels
+that its node must have."""
+
+
+class ClusterPool:
+    """Runs `Run`s on the nodes of a cluster. `toolcell.pool.calling.CallPool` has the contract."""
+
+    def __init__(
+        self,
+        host: PoolHost,
+        members: Members,
+        *,
+        lease_s: float,
+        start_s: float,
+        min_nodes: int,
+        labels: Placing | None,
+        by_workspace: bool,
+        reopens: bool,
+    ) -> None:
+        self.report = SandboxReport((), "rootless")
+        self.budgets = Budgets()
+        self.waiting: dict[Run, None] = {}
+        self._host = host
+        self._reactor = host.reactor
+        self._members = members
+        self._identity = DriverIdentity(lease_s)
+        self._start_s = start_s
+        self._min_nodes = min_nodes
+        self._labels = labels
+        self._by_workspace = by_workspace
+        self._reopens = reopens
+        self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        self._peers: dict[str, Peer] = {}
+        self._homes: dict[str, Peer] = {}
+        self._at: dict[Run, tuple[Peer, int]] = {}
+        self._of_session: dict[str, dict[Run, None]] = {}
+        self._numbers = 0
+        self._is_open = False
+        self._last_loss = ""
+        self._changed = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ClusterPool {len(self._ups())} nodes · {len(self._at)} calls · {len(self.waiting)} waiting>"
+
+    # -- start and end ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
+        self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
+        try:
+            await self._members.connect()
+            self._meet(await self._members.list())
+            with anyio.move_on_after(self._start_s):
+                while len(self._ups()) < self._min_nodes and not self._problem():
+                    await self._changed.wait()
+            up = next(iter(self._ups()), None)
+            if up is None or up.told is None:
+                raise self._none_started()
+            self.report = SandboxReport.from_wire(up.told.report)
+            try:
+                self.report.require(self._host.allow_missing)
+            except SandboxError as error:
+                raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
+        except BaseException:
+            for peer in self._peers.values():
+                peer.leave()
+            self._reactor.close()
+            with anyio.CancelScope(shield=True):
+                await self._members.close()
+            raise
+        self._is_open = True
+        self._host.in_background(self._follow_members)
+
+    def _problem(self) -> str:
+        return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
+
+    def _none_started(self) -> SandboxUnavailableError:
+        why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
+        why = f"{why}: {self._last_loss}" if self._last_loss else why
+        cure = "Look at the log of the actor toolcell-node on the cluster, or pass RayCluster(start_s=…)."
+        return SandboxUnavailableError(f"{why.rstrip('.')}. {cure}", "", cure)
+
+    async def close(self) -> None:
+        """End every call and every session, and leave the nodes."""
+        self._is_open = False
+        for run in [*self.waiting, *self._at]:
+            self._end(run, Outcome(ending="cancelled"))
+        for peer in self._ups():
+            peer.leave()
+        with anyio.move_on_after(LEAVE_S):
+            await self._members.settled()
+        self.abandon()
+        with anyio.CancelScope(shield=True):
+            await self._members.close()
+
+    def abandon(self) -> None:
+        """Forget the nodes, without a turn of the event loop. Their leases end the sessions."""
+        self._is_open = False
+        for peer in self._peers.values():
+            peer.is_gone = True
+        self._reactor.close()
+
+    # -- members ------------------------------------------------------------------------------------------------------
+
+    async def _follow_members(self) -> None:
+        """Follow the cluster's membership: use new nodes, give up dead ones, and tell the autoscaler what is needed."""
+        while True:
+            await anyio.sleep(MEMBERS_S)
+            try:
+                members = await self._members.list()
+                await self._members.ask_for(self.most_cells, len(self._at) + len(self.waiting))
+            except Exception as error:  # the head is away: what is connected stays
+                _log.warning("the members of the cluster cannot be listed: %s", error)
+                continue
+            self._meet(members)
+
+    def _meet(self, members: Iterable[Member]) -> None:
+        alive = {member.id: member for member in members}
+        for id, peer in list(self._peers.items()):
+            if id not in alive:
+                if not peer.is_gone:
+                    peer.give_up("its machine has left the cluster")
+                self._peers.pop(id, None)
+        for id, member in alive.items():
+            if id not in self._peers:
+                peer = Peer(self, self._members, self._reactor, self._identity, id, member.labels)
+                self._peers[id] = peer
+                peer.connect()
+
+    def _ups(self) -> list[Peer]:
+        return [peer for peer in self._peers.values() if peer.is_up]
+
+    def on_up(self, peer: Peer) -> None:
+        """Use a node that has answered."""
+        self._notify()
+        if self._is_open:
+            assert peer.told is not None
+            try:
+                SandboxReport.from_wire(peer.told.report).require(self._host.allow_missing)
+            except SandboxError as error:
+                _log.warning("the node %s is not used: %s", peer.id, error)
+                peer.leave()
+        self._reactor.soon(self._place_waiting)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def on_lost(self, peer: Peer, why: str, *, gone: bool) -> None:
+        """End the calls on a lost node. Calls that have not left this process are placed again."""
+        _log.warning("the node %s is lost: %s", peer.id, why)
+        self._last_loss = why
+        unsent = peer.unsent
+        runs, sessions = dict(peer.runs), set(peer.sessions)
+        peer.runs.clear()
+        peer.sessions.clear()
+        peer.workspaces.clear()
+        for id in sessions:
+            self._homes.pop(id, None)
+            if not self._reopens:
+                self._host.on_session_lost(id, f"The node {peer.id} was lost: {why}.")
+        again: list[Run] = []
+        for number, run in runs.items():
+            self._at.pop(run, None)
+            if number in unsent and self._reopens:
+                again.append(run)
+                continue
+            if number in unsent:
+                run.started_at = 0.0
+            elif isinstance(run, SessionRun) and run.changes is not None:
+                run.changes.unknown = "the node of the call was lost"
+            message = f"The node of the call was lost: {why}."
+            self._end(run, Outcome("node_lost", message=message, resource=peer.id))
+        if gone:
+            self._peers.pop(peer.id, None)
+        self._notify()
+        for run in again:
+            run.cell, run.started_at = None, 0.0
+            self._wait(run)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def submit(self, run: Run) -> Waiter[Outcome]:
+        """Send the call to the node of its session. Without a node, it waits, until its deadline."""
+        waiter = run.waiter = self._reactor.waiter()
+        self._of_session.setdefault(run.spec.key.session_id, {})[run] = None
+        if not self._is_open:
+            self._end(run, Outcome("unavailable", message="The supervisor is closing."))
+        elif not self._send(run):
+            self._wait(run)
+        return waiter
+
+    def _wait(self, run: Run) -> None:
+        self.waiting[run] = None
+        run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
+        self._reactor.soon(self._place_waiting)
+
+    def _expire(self, run: Run) -> None:
+        if run in self.waiting:
+            message = "No node of the cluster was available in the call's time. It was not started."
+            self._end(run, Outcome("node_lost", message=message))
+
+    def _place_waiting(self) -> None:
+        for run in list(self.waiting):
+            if run.outcome is None and self._send(run):
+                del self.waiting[run]
+                if run.deadline is not None:
+                    self._deadlines.cancel(run.deadline)
+                    run.deadline = None
+
+    def _home(self, run: Run) -> Peer | None:
+        """The node of the call's session. A new session is placed."""
+        spec = run.spec
+        id = spec.key.session_id
+        home = self._homes.get(id)
+        if home is not None:
+            return home
+        workspace = str(spec.session.get("workspace_root", spec.cwd))
+        wanted: Mapping[str, str] = {} if self._labels is None else self._labels(spec.session)
+        facts = [
+            NodeFacts(
+                id=peer.id,
+                cells=peer.told.most_cells if peer.told else 1,
+                calls=max(len(peer.runs), peer.told.waiting if peer.told else 0),
+                sessions=len(peer.sessions),
+                labels=peer.labels,
+                workspaces=frozenset((workspace,)) if workspace in peer.workspaces else frozenset(),
+            )
+            for peer in self._ups()
+        ]
+        chosen = choose(facts, workspace, wanted, by_workspace=self._by_workspace)
+        if chosen is None:
+            return None
+        home = self._homes[id] = self._peers[chosen]
+        home.sessions.add(id)
+        home.workspaces.setdefault(workspace, set()).add(id)
+        return home
+
+    def _send(self, run: Run) -> bool:
+        """Send the call to its node. Returns False if there is none now."""
+        peer = self._home(run)
+        if peer is None or not peer.is_up:
+            return False
+        arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
+        if arguments is None:
+            try:
+                arguments = pack(dict(run.sent.arguments))
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
+                self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
+                return True
+        number = self._numbers = self._numbers + 1
+        now = time.monotonic()
+        spec = self._spec_on(peer, run)
+        run.cell = RemoteCell(peer, number)
+        run.started_at = now
+        peer.runs[number] = run
+        self._at[run] = peer, number
+        peer.say(
+            SendCall(
+                number,
+                spec,
+                run.call_id,
+                run.sent.tool,
+                arguments,
+                run.sent.attempt,
+                max(0.0, run.deadline_at - now),
+                bool(run.exclusive),
+                _context_of(run),
+            )
+        )
+        return True
+
+    def _spec_on(self, peer: Peer, run: Run) -> int:
+        """The number of the run's spec on the node, which gets it with the first call."""
+        spec = run.spec
+        number = peer.specs.get(spec)
+        if number is not None:
+            return number
+        digest = spec.key.code
+        if digest not in peer.code:
+            peer.code.add(digest)
+            peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
+        self._numbers += 1
+        number = peer.specs[spec] = self._numbers
+        key = spec.key
+        peer.say(
+            SendSpec(
+                number=number,
+                session_id=key.session_id,
+                digest=digest,
+                profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
+                roots=list(code_roots()),
+                grants=sorted(key.grants),
+                kept_tool=key.kept_tool,
+                cwd=spec.cwd,
+                session=dict(spec.session),
+                workspace=str(spec.session.get("workspace_root", spec.cwd)),
+            )
+        )
+        return number
+
+    def cancel(self, run: Run) -> None:
+        """Drop the call of a caller that has gone."""
+        if run in self.waiting:
+            self._end(run, Outcome(ending="cancelled"))
+        elif run in self._at:
+            peer, number = self._at[run]
+            peer.say(DropCall(number))
+
+    def release(self, run: Run) -> None:
+        """Nothing: the node does it."""
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        """End a call in the driver."""
+        self.waiting.pop(run, None)
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+            run.deadline = None
+        if (at := self._at.pop(run, None)) is not None:
+            at[0].runs.pop(at[1], None)
+        mine = self._of_session.get(run.spec.key.session_id)
+        if mine is not None:
+            mine.pop(run, None)
+            if not mine:
+                del self._of_session[run.spec.key.session_id]
+        if run.outcome is None:
+            outcome.progress = outcome.progress or run.last_progress
+            later = run.on_ended()
+            run.end(outcome, time.monotonic(), later=later)
+        if run.gone is not None:  # the node has waited for its processes
+            run.gone.set()
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def on_message(self, peer: Peer, message: NodeMessage) -> None:
+        """Handle a node's message."""
+        if isinstance(message, CallEnded):
+            run = peer.runs.get(message.number)
+            if run is not None:
+                self._on_ended(run, message)
+        elif isinstance(message, CallSaid):
+            run = peer.runs.get(message.number)
+            if run is not None and isinstance(run.cell, RemoteCell):
+                run.cell.hear(run, message.fields)
+        elif isinstance(message, CallNoted):
+            self._on_noted(peer, message)
+        elif isinstance(message, RecordMade):
+            self._host.write(
+                Record(message.kind, message.session_id, message.call_id, {**message.data, "node": peer.id}, message.at)
+            )
+        else:
+            self._notify()
+
+    def _on_noted(self, peer: Peer, noted: CallNoted) -> None:
+        run = peer.runs.get(noted.number)
+        if run is None:
+            return
+        if noted.what == "queued":
+            run.on_queued()
+        elif noted.what == "taken":
+            run.on_taken()
+        elif noted.what == "acted":
+            if isinstance(run, SessionRun):
+                run.note_connection()
+        else:
+            run.on_incident(noted.what)
+
+    def _on_ended(self, run: Run, message: CallEnded) -> None:
+        used: Any = message.used
+        run.used.update(used)
+        run.started_at = time.monotonic() - used["wall_s"] if message.started else 0.0
+        run.is_first_of_cell = message.is_first
+        run.state_lost = message.state_lost
+        if isinstance(run.cell, RemoteCell):
+            run.cell.pid, run.cell.is_in_userns = message.cell, message.in_userns
+        if message.audit is not None and isinstance(run, SessionRun):
+            run.audited_elsewhere = watch_of(message.audit, run)
+        if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
+            run.changes.listed = changes_of(message.changes)
+        self._end(run, outcome_of(message))
+
+    # -- sessions -----------------------------------------------------------------------------------------------------
+
+    def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
+        """End the session's waiting calls, and tell its other calls to end. Returns those."""
+        runs = list(self._of_session.get(session_id, ()))
+        for run in runs:
+            if run in self.waiting:
+                self._end(run, Outcome(ending="cancelled"))
+        told = [run for run in runs if run in self._at]
+        if told and (home := self._homes.get(session_id)) is not None:
+            home.say(EndCalls(session_id, reason, least_s, None if most_s == math.inf else most_s))
+        return told
+
+    def park_session(self, session_id: str, why: str) -> None:
+        """End the session's calls and cells. It keeps its node."""
+        self._end_all(session_id)
+        if (home := self._homes.get(session_id)) is not None:
+            home.say(ForgetSession(session_id, why))
+
+    def end_session(self, session_id: str) -> None:
+        """End the session's calls and cells, and leave its node."""
+        self._end_all(session_id)
+        home = self._homes.pop(session_id, None)
+        if home is None:
+            return
+        home.say(ForgetSession(session_id, ""))
+        home.sessions.discard(session_id)
+        for workspace, ids in list(home.workspaces.items()):
+            ids.discard(session_id)
+            if not ids:
+                del home.workspaces[workspace]
+        for spec in [spec for spec in home.specs if spec.key.session_id == session_id]:
+            del home.specs[spec]
+
+    def _end_all(self, session_id: str) -> None:
+        for run in list(self._of_session.get(session_id, ())):
+            self._end(run, Outcome(ending="cancelled"))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def at(self, when: float, action: Callable[[], None]) -> Deadline:
+        """Call `action` on the event loop at `when`, in seconds of time.monotonic()."""
+        return self._deadlines.at(when, action)
+
+    def forget_deadline(self, deadline: Deadline) -> None:
+        self._deadlines.cancel(deadline)
+
+    def _ring(self) -> None:
+        for action in self._deadlines.pop_due(time.monotonic()):
+            try:
+                action()
+            except Exception:  # a bug must not end the later actions
+                _log.exception("a timed action of %r failed", self)
+        self._deadlines.ring_again()
+
+    # -- overview -----------------------------------------------------------------------------------------------------
+
+    @property
+    def most_cells(self) -> int:
+        """The most cells that the nodes may have together."""
+        return sum(peer.told.most_cells for peer in self._ups() if peer.told)
+
+    def kept_writable(self) -> list[tuple[str, ...]]:
+        """Nothing: the nodes know their kept processes."""
+        return []
+
+    def is_serving(self, key: CellKey) -> bool:
+        """Whether a cell of this key runs a call now."""
+        return any(run.spec.key == key for run in self._at)
+
+    def running(self) -> list[Run]:
+        """The calls that nodes have."""
+        return list(self._at)
+
+    def counts(self) -> dict[str, int]:
+        """The number of cells of all nodes by what they do, as the nodes last told."""
+        total: Counter[str] = Counter()
+        for peer in self._ups():
+            total.update(peer.told.counts if peer.told else {})
+        return dict(total)
+
+    def nodes(self) -> list[dict[str, object]]:
+        """The nodes, as JSON data."""
+        return [
+            {
+                "id": peer.id,
+                "state": "up" if peer.is_up else "lost" if peer.is_gone else "connecting",
+                "calls": len(peer.runs),
+                "sessions": len(peer.sessions),
+                "losses": peer.losses,
+                "labels": dict(peer.labels),
+                **(
+                    {
+                        "cells": peer.told.counts,
+                        "max_cells": peer.told.most_cells,
+                        "waiting": peer.told.waiting,
+                        "memory_bytes": peer.told.memory_bytes,
+                    }
+                    if peer.told
+                    else {}
+                ),
+            }
+            for peer in self._peers.values()
+        ]
+
+    def status(self) -> SupervisorStatus:
+        """The mechanisms of the first node, and the zygotes of all."""
+        ups = self._ups()
+        problem = "" if ups else "No node of the cluster is connected."
+        zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
+        return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
+
+
+def _with_environment(profile: CellProfile) -> CellProfile:
+    """The profile with the variables of this process that it names, because the node has others."""
+    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
+    return profile.replace(pass_env=(), env={**passed, **profile.env}) if profile.pass_env else profile
+
+
+def _context_of(run: Run) -> dict[str, Any]:
+    """The part of a call's context that the node passes on, without empty fields."""
+    session, context = run.sent.session, dict[str, Any]()
+    if session is not None:
+        if session.config:
+            context["config"] = dict(session.config)
+        if session.values:
+            context["values"] = session.values
+        if session.invocation_id:
+            context["invocation_id"] = session.invocation_id
+    if run.preview:
+        context["preview"] = True
+    if run.confirm is not None:
+        context["confirm"] = run.confirm
+    if run.trace is not None:
+        context["trace"] = run.trace
+    if isinstance(run, SessionRun) and run.changes is not None:
+        context["changes"] = [run.changes.most, run.changes.texts]
+    return context

@@ -1,0 +1,108 @@
+"""RayCluster: run the calls of a supervisor on the machines of a Ray cluster."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from toolcell import misuse
+from toolcell.backends.threads import in_thread
+from toolcell.errors import UsageError
+from toolcell.pool.calling import CallPool, PoolHost
+from toolcell_sandbox.refusal import named
+
+from .pool import ClusterPool
+from .transport import RayMembers
+
+__all__ = ["RayCluster"]
+
+LEASE_S = 10.0
+START_S = 60.0
+
+
+class RayCluster:
+    """`Supervisor(…, cluster=RayCluster())` runs its calls on the machines of a Ray cluster.
+
+    - `address` is the cluster's, as for `ray.init`: by default, the one on this machine. If the program has called
+      `ray.init`, that connection is used.
+    - `namespace` names the actors: drivers with the same one share each machine's cells.
+    - `lease_s` is the time in seconds (default: 10) after which a machine ends the sessions of a driver that it does
+      not hear. A driver gives a silent machine up after twice that time.
+    - The start waits for `min_nodes` machines (default: 1), at most `start_s` seconds (default: 60), and fails if none
+      has answered by then.
+    - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
+      there, besides the supervisor's. `quarantine` is a directory on each machine, by default the supervisor's. The
+      values of the first driver hold.
+    - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
+      `workspace_root`) to the labels that its machine must have.
+    - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
+      machine has, so that a session whose machine is lost ends as failed.
+    - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and
+      protected names are compared with the calls of one machine only.
+    """
+
+    @named
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        namespace: str = "toolcell",
+        lease_s: float = LEASE_S,
+        start_s: float = START_S,
+        min_nodes: int = 1,
+        max_cells: int | None = None,
+        allow_missing: Iterable[str] = (),
+        quarantine: str | None = None,
+        labels: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
+        workspaces: Literal["shared", "local"] = "shared",
+        together: bool = True,
+    ) -> None:
+        misuse.check_texts(address=address, namespace=namespace)
+        self._lease_s = misuse.seconds("lease_s", lease_s)
+        self._start_s = misuse.seconds("start_s", start_s)
+        self._min_nodes = misuse.count("min_nodes", min_nodes, "Pass how many machines the start waits for.")
+        if max_cells is not None:
+            misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
+        misuse.check_callable("labels", labels)
+        if workspaces not in ("shared", "local"):
+            raise UsageError(f"workspaces is not 'shared' or 'local': {workspaces!r}.")
+        self._address = address
+        self._namespace = namespace
+        self._max_cells = max_cells
+        self._allow_missing = misuse.mechanisms(allow_missing)
+        self._quarantine = quarantine
+        self._labels = labels
+        self._reopens = workspaces == "shared"
+        self._together = together
+
+    def __repr__(self) -> str:
+        return f"<RayCluster {self._address} · {self._namespace}>"
+
+    def pool(self, host: PoolHost) -> CallPool:
+        """A pool that runs calls on the machines. For `Supervisor`."""
+        return ClusterPool(
+            host,
+            self._members(host.allow_missing, host.quarantine),
+            lease_s=self._lease_s,
+            start_s=self._start_s,
+            min_nodes=self._min_nodes,
+            labels=self._labels,
+            by_workspace=self._together,
+            reopens=self._reopens,
+        )
+
+    async def remove(self) -> None:
+        """End the node supervisors of this namespace on all machines, and every session of every driver there."""
+        members = self._members(frozenset())
+        await members.connect()
+        try:
+            await in_thread(members.remove)
+        finally:
+            await members.close()
+
+    def _members(self, allow_missing: frozenset[str], quarantine: str | None = None) -> RayMembers:
+        return RayMembers(
+            address=self._address,
+            namespace=self._namespace,
+            allow_missing=sorted(allow_missing | self._allow_missing),
+            max_cells=self._max_cells,
+            quarantine=self._quarantine or quarantine,
+        )

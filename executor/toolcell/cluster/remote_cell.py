@@ -1,0 +1,128 @@
+"""The cell of a call on a node, as the call's owner in the driver uses it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from toolcell.pool.budget import Charge
+from toolcell.pool.capture import Capture, Captured
+from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES
+from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
+from toolcell.sessions.changes import ListedChanges
+from toolcell.sessions.protection import Watch
+from toolcell.wire.frames import REPLY_BYTES, Field, TooLarge, Unpackable
+from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, from_fields
+from toolcell_sandbox.audit import Finding
+from toolcell_sandbox.view import Bound
+from toolcell_tools.artifact import Artifact
+
+from .link import pack
+from .messages import AnswerRequest, CallEnded, CondemnCell, NodeMessage
+
+__all__ = ["RemoteCell", "changes_of", "outcome_of", "watch_of"]
+
+
+class CellPeer(Protocol):
+    """The node of the cell."""
+
+    def say(self, message: NodeMessage) -> None: ...
+
+
+class RemoteCell(ServingCell, ServingCalls):
+    """The cell of one call. `pid` is the init's on the node, known when the call has ended."""
+
+    def __init__(self, peer: CellPeer, number: int) -> None:
+        self.pid = 0
+        self.number = number
+        self.is_in_userns = False
+        self._peer = peer
+        self._captures: dict[int, Capture] = {}
+
+    @property
+    def in_userns(self) -> bool:
+        return self.is_in_userns
+
+    @property
+    def calls(self) -> ServingCalls:
+        return self
+
+    def hear(self, run: Run, fields: list[Field]) -> None:
+        """Give the run a message of its process."""
+        match message := from_fields(fields):
+            case Progress():
+                run.last_progress = message
+                run.on_progress(message)
+            case Log():
+                run.on_log(message)
+            case Request():
+                run.on_request(message)
+            case SpanStart() | SpanEnd():
+                run.on_span(message)
+            case Output():
+                self._print(run, message)
+            case _:
+                run.on_incident(f"the node passed on a message that is none of a call: {message}")
+
+    def _print(self, run: Run, output: Output) -> None:
+        capture = self._captures.setdefault(output.stream, Capture(KEEP_OUTPUT_BYTES))
+        run.on_output(output, capture)
+        if output.seq:
+            capture.relay(output.data, output.skipped)
+        else:
+            capture.feed(output.data)
+
+    def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
+        """Send the broker's answer to the node. Raises Unpackable."""
+        held.release()
+        if run.outcome is not None:
+            return
+        try:
+            size = len(pack(value))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise Unpackable(f"the message cannot be encoded: {error}") from error
+        if size > REPLY_BYTES:
+            raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {REPLY_BYTES:,}")
+        self._peer.say(AnswerRequest(self.number, request, ok, value))
+
+    def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
+        """Nothing: the pool tells the node."""
+
+    def condemn(self, run: Run, what: str) -> None:
+        self._peer.say(CondemnCell(self.number, what))
+
+
+def outcome_of(ended: CallEnded) -> Outcome:
+    """The outcome in a node's message."""
+    facts: dict[str, Any] = dict(ended.facts)
+    progress = facts.pop("progress", None)
+    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts)
+    if ended.stdout:
+        outcome.stdout = Captured(*ended.stdout)
+    if ended.stderr:
+        outcome.stderr = Captured(*ended.stderr)
+    if progress is not None:
+        outcome.progress = Progress(*progress)
+    return outcome
+
+
+def changes_of(changes: Sequence[Any]) -> ListedChanges:
+    """The changed files in a node's message."""
+    listed, found, unknown = changes
+    made = [Artifact(path, kind, digest, size, diff=diff) for path, kind, size, digest, diff in listed]
+    return ListedChanges(made, found, unknown)
+
+
+def watch_of(audit: Mapping[str, Any], run: Run) -> Watch:
+    """The findings in a node's message."""
+    watch = Watch(run=run, session_id=run.spec.key.session_id)
+    watch.findings = [
+        Finding(path=_path(path), name=name, what=what, place=_path(place), why=why, changed_ns=changed_ns)
+        for path, name, what, place, why, changed_ns in audit["findings"]
+    ]
+    watch.unknown, watch.looked_for = audit["unknown"], audit["looked_for"]
+    watch.stuck, watch.sole = audit["stuck"], audit["sole"]
+    watch.bound = tuple(map(Bound.from_wire, audit["bound"]))
+    return watch
+
+
+def _path(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")

@@ -1,0 +1,417 @@
+"""A driver's seat on a node: its link, its specs, and its calls in the node's pool."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, cast
+
+import anyio
+
+from toolcell.backends.egress import Gateway
+from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
+from toolcell.dispatch.changed_files import listed_of
+from toolcell.dispatch.execute import has_kept_writers, unseen
+from toolcell.dispatch.protected_names import audit
+from toolcell.dispatch.services import Services
+from toolcell.dispatch.serving import bound_to
+from toolcell.errors import UsageError
+from toolcell.journal import Record
+from toolcell.pool.budget import Account, Charge
+from toolcell.pool.run import CellKey, CellSpec, Outcome
+from toolcell.sessions import broker
+from toolcell.sessions.changes import RemoteRoot, TrackedRoot
+from toolcell.sessions.place import NOWHERE, DirectoryIdentity
+from toolcell.sessions.policy import code_roots
+from toolcell.sessions.protection import Guarded, Watch
+from toolcell.wire.frames import Field, Unpackable
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.profile import CellProfile
+
+from .link import BatchLink
+from .messages import (
+    AnswerRequest,
+    CondemnCell,
+    DropCall,
+    EndCalls,
+    ForgetSession,
+    NodeMessage,
+    RecordMade,
+    SendCall,
+    SendCode,
+    SendSpec,
+    fields_of,
+    message_of,
+)
+from .node_run import NodeRun
+
+__all__ = ["Seat"]
+
+_log = logging.getLogger("toolcell.cluster")
+WINDOW_S = 0.0004
+"""How long results wait for others while more calls of the driver run."""
+MOST_FRAMES = 64
+MOST_PARKED = 4
+SETTLE_S = 2.0
+"""How long a driver that leaves waits for the audits after its calls."""
+MOST_ENDED = 256
+"""The ended calls that are remembered, because the driver may condemn their cells."""
+
+
+class NodeOffice(Protocol):
+    """The node, as its seats see it."""
+
+    @property
+    def services(self) -> Services: ...
+    def told(self) -> NodeMessage:
+        """The node's state, for a driver."""
+        ...
+
+
+class _SentSpec:
+    """A spec of the driver, on this node. Its workspace may become another directory."""
+
+    def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
+        self._services = seat.services
+        self._workspace = sent.workspace
+        roots = set(sent.roots)
+        profile = CellProfile.from_wire(sent.profile)
+        system = tuple(path for path in profile.system if path not in roots)
+        self.profile = profile.replace(system=(*system, *code_roots()))
+        self._key = CellKey(
+            seat.session_key(sent.session_id), frozenset(sent.grants), profile.limits, sent.kept_tool, sent.digest
+        )
+        self._sent, self._tools = sent, tools
+        self._place: DirectoryIdentity = NOWHERE
+        self._spec: CellSpec | None = None
+        self.guarded: Guarded | None = None
+
+    def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
+        """The workspace of the spec, if the changes of the call are looked for."""
+        if not run.most_changes:
+            return None
+        root = os.path.realpath(self._workspace)
+        return self._services.changes.of(root, self._place.identity, texts=run.texts)
+
+    @property
+    def session_id(self) -> str:
+        return self._sent.session_id
+
+    def spec(self) -> CellSpec:
+        """The spec for the directory that is the workspace now."""
+        place = self._place.now(self._workspace)
+        if self._spec is None or place.identity != self._place.identity:
+            key = replace(self._key, workspace=place.identity)
+            self._spec = CellSpec(key, self.profile, self._tools, self._sent.cwd, session=self._sent.session)
+            self.guarded = self._services.protection.of(self.profile)
+        self._place = place
+        return self._spec
+
+    def has_moved(self, run: NodeRun) -> bool:
+        return self._place.now(self._workspace).identity != run.spec.key.workspace
+
+
+class Seat:
+    """What a node keeps for one driver. It ends when the driver leaves, or its lease is over."""
+
+    def __init__(self, office: NodeOffice, driver: str, token: bytes, name: bytes, lease_s: float) -> None:
+        """`name` is the name of the driver's stream of batches."""
+        self.driver = driver
+        self.token = token
+        self.name = name
+        self.lease_s = lease_s
+        self.heard_at = time.monotonic()
+        self.is_over = False
+        self.services = office.services
+        self.link = BatchLink()
+        self.runs: dict[int, NodeRun] = {}
+        self.sessions: set[str] = set()
+        self._office = office
+        self._code: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._ways: dict[int, _SentSpec] = {}
+        self._ended: dict[int, NodeRun] = {}
+        self._frames: list[tuple[object, ...]] = []
+        self._charges: list[Charge] = []
+        self._ready: list[bytes] = []
+        self._parked: list[asyncio.Future[None]] = []
+        self._is_flushing = False
+        self.say(office.told())
+
+    def __repr__(self) -> str:
+        return f"<Seat of {self.driver} · {len(self.runs)} calls · {self.link!r}>"
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.services.gateway
+
+    def session_key(self, session_id: str) -> str:
+        """The session's id on this node, where other drivers may have sessions of the same id."""
+        return f"{self.driver}:{session_id}"
+
+    def account(self, kind: str) -> Account:
+        budgets = self.services.pool.budgets
+        return (budgets.requests if kind == "requests" else budgets.replies).account()
+
+    # -- to the driver ------------------------------------------------------------------------------------------------
+
+    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
+        """Send a message to the driver. The charge is released when the driver has it."""
+        if self.is_over:
+            if charge is not None:
+                charge.release()
+            return
+        self._frames.append(fields_of(message))
+        if charge is not None:
+            self._charges.append(charge)
+        if len(self._frames) >= MOST_FRAMES or not self.runs:
+            self._soon(0.0)
+        else:
+            self._soon(WINDOW_S if len(self.runs) > 1 else 0.0)
+
+    def _soon(self, window_s: float) -> None:
+        if self._is_flushing:
+            return
+        self._is_flushing = True
+        if window_s:
+            self.services.pool.at(time.monotonic() + window_s, self._flush)
+        else:
+            self.services.reactor.soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if (self._frames or self._ready) and self._parked:
+            parked = self._parked.pop()  # the newest: its driver has waited least
+            if not parked.done():
+                parked.set_result(None)
+
+    def _take_batches(self) -> list[bytes]:
+        """The batches for the next reply."""
+        batches, self._ready = self._ready, []
+        if self._frames:
+            frames, self._frames = self._frames, []
+            charges, self._charges = self._charges, []
+            batches.append(self.link.send(frames, (lambda: _release(charges)) if charges else None))
+        return batches
+
+    async def exchange(self, ack: int, batches: Sequence[bytes], *, again: bool, park_s: float) -> list[bytes]:
+        """Take the driver's batches, and return the node's, when there are any or after `park_s` seconds."""
+        self.heard_at = time.monotonic()
+        self.link.acknowledged(ack)
+        if again:
+            self._ready = self.link.again()
+        for frames in self.link.receive(batches):
+            for fields in frames:
+                self._on(message_of(fields))
+        if not self._frames and not self._ready and not self.is_over:
+            await self._park(park_s)
+        return self._take_batches()
+
+    async def _park(self, park_s: float) -> None:
+        if len(self._parked) >= MOST_PARKED:
+            oldest = self._parked.pop(0)
+            if not oldest.done():
+                oldest.set_result(None)
+        parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked.append(parked)
+        timer = asyncio.get_running_loop().call_later(park_s, self._beat, parked)
+        try:
+            await parked
+        finally:
+            timer.cancel()
+            if parked in self._parked:
+                self._parked.remove(parked)
+
+    def _beat(self, parked: "asyncio.Future[None]") -> None:
+        """Answer an exchange that has waited long with the node's state."""
+        if not parked.done():
+            self._frames.append(fields_of(self._office.told()))
+            parked.set_result(None)
+
+    def write(self, record: Record) -> None:
+        """Send a record of the node to the driver's journal."""
+        session_id = record.session_id.removeprefix(f"{self.driver}:")
+        self.say(RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at))
+
+    # -- from the driver ----------------------------------------------------------------------------------------------
+
+    def _on(self, message: NodeMessage) -> None:
+        match message:
+            case SendCall():
+                self._start(message)
+            case AnswerRequest(number, request, ok, value):
+                self._answer(number, request, ok, value)
+            case SendSpec():
+                self._ways[message.number] = _SentSpec(self, message, self._code[message.digest])
+                self.sessions.add(message.session_id)
+            case SendCode(digest, tools):
+                self._code[digest] = tuple(tools)
+            case DropCall(number):
+                if (run := self.runs.get(number)) is not None:
+                    self._drop(run)
+            case EndCalls(session_id, reason, least_s, most_s):
+                most = float("inf") if most_s is None else most_s
+                self._drop_entering(session_id)
+                self.services.pool.tell_end(self.session_key(session_id), reason, least_s, most)
+            case ForgetSession(session_id, parked):
+                self._forget(session_id, parked)
+            case CondemnCell(number, what):
+                if (run := self._ended.get(number)) is not None and run.cell is not None:
+                    run.cell.calls.condemn(run, what)
+            case _:
+                raise UsageError(f"A driver sent {type(message).__name__}, which is a node's message.")
+
+    def _start(self, asked: SendCall) -> None:
+        way = self._ways[asked.spec]
+        spec = way.spec()
+        run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "")
+        self.runs[run.number] = run
+        tracked = way.tracked(run)
+        if way.guarded is None and tracked is None:
+            self.services.pool.submit(run)
+        else:
+            self.services.in_background(self._watched, run, way.guarded, tracked)
+
+    async def _watched(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
+        """Run a call between looks at its workspace and the audit, as `dispatch.execute.in_cell` does."""
+        services, watch = self.services, None
+        if tracked is not None:
+            run.changes = await tracked.enter(run.most_changes)
+            run.changes.run = run
+        if guarded is not None:
+            try:
+                watch = await self._guard(run, guarded)
+            except (SandboxError, OSError, NoThread) as error:
+                if tracked is not None and run.changes is not None:
+                    tracked.forget(run.changes)
+                self._finish(run, _unguarded(error))
+                return
+        run.gone = anyio.Event()
+        if run.dropped or self.is_over:
+            run.end(Outcome("cancelled"), time.monotonic())
+        elif self.has_moved(run):
+            run.end(Outcome("moved"), time.monotonic())
+        else:
+            services.pool.submit(run)
+        see = partial(_see, run, tracked)
+        if guarded is not None and watch is not None:
+            await audit(services, run, guarded, watch, see)
+        else:
+            await run.gone.wait()
+            with anyio.CancelScope(shield=True):
+                try:
+                    await see()
+                finally:
+                    services.pool.release(run)
+        run.watch = watch
+        if run.changes is not None and run.changes.tells:
+            run.listed = await listed_of(run.changes)
+        self._tell(run)
+
+    async def _guard(self, run: NodeRun, guarded: Guarded) -> Watch:
+        """Look for protected names before the call."""
+        spec = run.spec
+        keeps = bool(spec.key.kept_tool)
+        kept = keeps or has_kept_writers(self.services, spec.profile.writable)
+        watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps)
+        run.spec, watch.run = bound_to(watch, spec), run
+        return watch
+
+    def _finish(self, run: NodeRun, outcome: Outcome) -> None:
+        """End a call that was never submitted."""
+        run.gone = None
+        run.end(outcome, time.monotonic())
+
+    def has_moved(self, run: NodeRun) -> bool:
+        return self._ways[run.way].has_moved(run) if run.way in self._ways else False
+
+    def on_ended(self, run: NodeRun, *, later: bool) -> None:
+        """Tell the driver the outcome of a call: now, or after its audit or the end of its connections."""
+        if run.gone is not None:
+            return  # `_guard` tells it after the audit
+        if later:
+            self.services.reactor.soon(lambda: self._tell(run))
+        else:
+            self._tell(run)
+
+    def _tell(self, run: NodeRun) -> None:
+        message = run.ended()
+        self.say(message)
+        if self.runs.pop(run.number, None) is not None:
+            self._ended[run.number] = run
+            if len(self._ended) > MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
+
+    def _answer(self, number: int, request: int, ok: bool, value: Field) -> None:
+        run = self.runs.get(number)
+        if run is None:
+            return
+        try:
+            run.answer(request, ok, value)
+        except Unpackable as error:
+            refusal = broker.Refusal("execution", f"The answer cannot be sent: {error}. Ask for less.")
+            run.answer(request, False, cast("Field", refusal.to_wire()))
+
+    def _drop(self, run: NodeRun) -> None:
+        run.dropped = True
+        self.services.pool.cancel(run)
+
+    def _drop_entering(self, session_id: str) -> None:
+        """Drop the session's calls that wait for the look before them, so that they are not in the pool yet."""
+        for run in self.runs.values():
+            if run.cell is None and self._ways[run.way].session_id == session_id:
+                run.dropped = True
+
+    def _forget(self, session_id: str, parked: str) -> None:
+        self._drop_entering(session_id)
+        key = self.session_key(session_id)
+        if parked:
+            self.services.pool.park_session(key, parked)
+        else:
+            self.services.pool.end_session(key)
+            self.sessions.discard(session_id)
+            for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
+                del self._ways[number]
+
+    async def leave(self, is_busy: Callable[[], bool]) -> list[bytes]:
+        """End the driver's sessions, and return the last batches, when the audits are over."""
+        for session_id in list(self.sessions):
+            self._forget(session_id, "")
+        with anyio.move_on_after(SETTLE_S):
+            while self.runs or is_busy():
+                await anyio.sleep(0.005)
+        return self._take_batches()
+
+    def end(self) -> None:
+        """End all sessions of the driver, because it has left or its lease is over."""
+        for session_id in list(self.sessions):
+            self._forget(session_id, "")
+        self.is_over = True
+        _release(self._charges)
+        self.link.acknowledged(2**63)
+        for parked in self._parked:
+            if not parked.done():
+                parked.set_result(None)
+
+
+async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:
+    """Look at the workspace after the call's last process has ended."""
+    if tracked is not None and run.changes is not None:
+        await tracked.leave(run.changes)
+
+
+def _unguarded(error: SandboxError | OSError | NoThread) -> Outcome:
+    """The outcome of a call before which the workspace could not be inspected."""
+    if isinstance(error, NoThread):
+        return Outcome("unavailable", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+    why = unseen(error)
+    return Outcome(
+        "unavailable", message=why.message, mechanism=why.mechanism, cure=why.cure, retry_after_s=why.retry_after_s
+    )
+
+
+def _release(charges: Sequence[Charge]) -> None:
+    for charge in charges:
+        charge.release()

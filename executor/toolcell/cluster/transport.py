@@ -1,0 +1,185 @@
+"""Ray as the transport and the membership of a cluster. The only module that imports ray."""
+
+import importlib
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from toolcell.backends.threads import in_thread
+from toolcell.errors import UsageError
+
+from .actor import NodeActor
+from .members import Member
+from .peer import NodeGone
+
+__all__ = ["RayMembers"]
+
+_log = logging.getLogger("toolcell.cluster")
+R = TypeVar("R")
+EXCHANGES: Final = 10_000
+"""The exchanges that may wait in an actor: a handful of each driver."""
+CLOSE_S: Final = 10.0
+
+
+def import_ray() -> Any:
+    """The module ray. Raises UsageError if it is not installed."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise UsageError("Ray is not installed. Install it on each machine: pip install 'toolcell[ray]'.") from error
+
+
+class RayMembers:
+    """The machines of a Ray cluster. On each is one actor, made by the first driver that needs it."""
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        namespace: str,
+        allow_missing: Sequence[str],
+        max_cells: int | None,
+        quarantine: str | None,
+    ) -> None:
+        self._address = address
+        self._namespace = namespace
+        self._settings = list(allow_missing), max_cells, quarantine
+        self._ray: Any = None
+        self._has_connected = False
+        self._actors: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._asked = 0
+
+    async def connect(self) -> None:
+        """Connect this process to the cluster, unless the program has done so."""
+        await in_thread(self._connect)
+
+    def _connect(self) -> None:
+        ray = self._ray = import_ray()
+        if ray.is_initialized():
+            return
+        try:
+            ray.init(address=self._address, namespace=self._namespace, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionError as error:
+            cure = "Start one with ray start --head, or pass RayCluster(address=…)."
+            raise UsageError(f"There is no Ray cluster at {self._address!r}: {error} {cure}") from error
+        self._has_connected = True
+
+    async def list(self) -> Sequence[Member]:
+        """The machines that are alive, each with its actor."""
+        return await in_thread(self._list)
+
+    def _list(self) -> Sequence[Member]:
+        members: list[Member] = []
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                id: str = node["NodeID"]
+                if id not in self._actors:
+                    self._actors[id] = self._new_actor(id)
+                members.append(Member(id, dict(node.get("Labels") or {})))
+        alive = {member.id for member in members}
+        for id in [id for id in self._actors if id not in alive]:
+            self._actors.pop(id, None)
+        return members
+
+    def _new_actor(self, node_id: str) -> Any:
+        """The actor of a machine: the one that is there, or a new one."""
+        strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
+        return (
+            self._ray.remote(NodeActor)
+            .options(
+                name=f"toolcell-node-{node_id}",
+                namespace=self._namespace,
+                get_if_exists=True,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=EXCHANGES,
+                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
+            )
+            .remote(*self._settings)
+        )
+
+    async def ask_for(self, cells: int, calls: int) -> None:
+        """Ask the autoscaler for machines like the smallest one, until there is a cell for each call."""
+        machines = max(1, len(self._actors))
+        wanted = math.ceil(calls / max(1, cells // machines)) if calls > cells else 0
+        if wanted != self._asked:
+            self._asked = wanted
+            await in_thread(partial(self._ask_for, wanted))
+
+    def _ask_for(self, machines: int) -> None:
+        sdk: Any = importlib.import_module("ray.autoscaler.sdk")
+        nodes: list[dict[str, Any]] = self._ray.nodes()
+        alive: list[float] = [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
+        cpus = max(1, int(min([each for each in alive if each], default=1.0)))
+        sdk.request_resources(bundles=[{"CPU": cpus}] * machines)
+
+    def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Call the machine's actor. `done` gets the reply on a thread of Ray's."""
+        actor = self._actors.get(node_id)
+        if actor is None:
+            done(NodeGone("its actor has ended"))
+            return
+        with self._lock:
+            self._under_way += 1
+        try:
+            future = actor.exchange.remote(data).future()
+        except Exception as error:
+            self._done(node_id, actor, done, error)
+            return
+        future.add_done_callback(partial(self._ended, node_id, actor, done))
+
+    def _ended(self, node_id: str, actor: Any, done: Callable[[bytes | Exception], None], future: Any) -> None:
+        error = future.exception()
+        self._done(node_id, actor, done, future.result() if error is None else error)
+
+    def _done(
+        self, node_id: str, actor: Any, done: Callable[[bytes | Exception], None], reply: bytes | BaseException
+    ) -> None:
+        with self._lock:
+            self._under_way -= 1
+        if isinstance(reply, bytes):
+            done(reply)
+        elif self._is_final(reply):
+            if self._actors.get(node_id) is actor:
+                self._actors.pop(node_id, None)  # the next `list` makes another one, if the machine is alive
+            done(NodeGone("its machine or its actor has ended"))
+        elif isinstance(reply, self._ray.exceptions.RayTaskError):
+            done(NodeGone(f"its supervisor failed: {reply}"))
+        else:
+            done(reply if isinstance(reply, Exception) else RuntimeError(repr(reply)))
+
+    def _is_final(self, error: BaseException) -> bool:
+        errors = self._ray.exceptions
+        final = errors.ActorDiedError, errors.ActorUnschedulableError
+        return isinstance(error, final)
+
+    async def settled(self) -> None:
+        """Wait until every exchange has ended."""
+        while self._under_way:
+            await anyio.sleep(0.005)
+
+    async def close(self) -> None:
+        """Disconnect this process from the cluster, if `connect` has connected it. The actors stay."""
+        if self._has_connected:
+            self._has_connected = False
+            await in_thread(self._ray.shutdown)
+
+    def remove(self) -> None:
+        """End the actors of all machines, and with them every session. Blocks."""
+        self._list()
+        for actor in self._actors.values():
+            try:
+                self._ray.get(actor.close.remote(), timeout=CLOSE_S)
+            except self._ray.exceptions.RayError as error:
+                _log.warning("an actor could not end its sessions: %s", error)
+            self._ray.kill(actor, no_restart=True)
+        self._actors.clear()

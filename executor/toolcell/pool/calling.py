@@ -1,0 +1,74 @@
+"""The pool as its supervisor uses it, so that another pool can run the calls on other machines."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from toolcell.journal import Record
+from toolcell_sandbox.report import SandboxReport
+
+from .budget import Budgets
+from .deadlines import Deadline
+from .reactor import Reactor, Waiter
+from .recovery import SupervisorStatus
+from .run import CellKey, Outcome, Run
+
+__all__ = ["CallPool", "Cluster", "PoolHost"]
+
+
+class CallPool(Protocol):
+    """Runs `Run`s in cells, here or elsewhere. `Pool` has the contracts of its methods. Everything but `start` and
+    `close` is called on the loop and returns at once."""
+
+    @property
+    def report(self) -> SandboxReport: ...
+    @property
+    def budgets(self) -> Budgets: ...
+    @property
+    def waiting(self) -> Iterable[Run]: ...
+    @property
+    def most_cells(self) -> int: ...
+
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    def abandon(self) -> None: ...
+    def submit(self, run: Run) -> Waiter[Outcome]: ...
+    def cancel(self, run: Run) -> None: ...
+    def release(self, run: Run) -> None: ...
+    def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]: ...
+    def park_session(self, session_id: str, why: str) -> None: ...
+    def end_session(self, session_id: str) -> None: ...
+    def at(self, when: float, action: Callable[[], None]) -> Deadline: ...
+    def forget_deadline(self, deadline: Deadline) -> None: ...
+    def kept_writable(self) -> list[tuple[str, ...]]: ...
+    def is_serving(self, key: CellKey) -> bool: ...
+    def running(self) -> list[Run]: ...
+    def counts(self) -> dict[str, int]: ...
+    def nodes(self) -> list[dict[str, object]]: ...
+    def status(self) -> SupervisorStatus: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHost:
+    """What a supervisor gives to the pool of its cluster."""
+
+    reactor: Reactor
+    in_background: Callable[..., None]
+    """Runs a coroutine function with its arguments until the supervisor ends."""
+    write: Callable[[Record], None]
+    """Writes into the journal."""
+    allow_missing: frozenset[str]
+    """The mechanisms of the sandbox that may be missing on a node."""
+    quarantine: str | None
+    """The directory for protected names; None for a temporary one."""
+    on_session_lost: Callable[[str, str], None]
+    """Closes a session as failed: its id, and why."""
+
+
+@runtime_checkable
+class Cluster(Protocol):
+    """Other machines that run calls: `toolcell.cluster.RayCluster`."""
+
+    def pool(self, host: PoolHost) -> CallPool:
+        """A pool that runs calls on the cluster's nodes."""
+        ...

@@ -1,0 +1,138 @@
+"""A Ray cluster of two nodes on this machine, and the fixtures of the behaviour tests on it.
+
+Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. Each Ray node takes 200 MB and 2 s.
+"""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+
+import anyio
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from tests.conftest import Supervise, small_profiles
+
+from toolcell import Session, Supervisor
+from toolcell.cluster import RayCluster
+
+MOST_BYTES = 100_000_000
+"""The object store of a node."""
+LEASE_S = 3.0
+
+
+class RayNodes:
+    """The cluster of these tests, with a head and another node. Tests may kill nodes and add others."""
+
+    def __init__(self) -> None:
+        self.cluster: Any = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "object_store_memory": MOST_BYTES, "include_dashboard": False},
+        )
+        self.second = self.add()
+
+    def add(self) -> Any:
+        """Start another node."""
+        return self.cluster.add_node(num_cpus=1, object_store_memory=MOST_BYTES)
+
+    def kill(self, node: Any) -> None:
+        """End all processes of a node at once."""
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_nodes(tmp_path_factory: pytest.TempPathFactory, runtime_directory: None) -> Iterator[RayNodes]:
+    """The cluster. At its end, no process that it started is left."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path[:1]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        nodes = RayNodes()
+        started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+        try:
+            ray.init(address=nodes.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+            yield nodes
+            anyio.run(RayCluster().remove)
+        finally:
+            ray.shutdown()
+            nodes.close()
+    _gone, alive = psutil.wait_procs(started, timeout=20.0)
+    assert not alive, f"processes of the cluster are left: {alive}"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def nothing_is_left() -> None:
+    """Nothing is checked after each test: Ray's processes and sockets come and go. `ray_nodes` checks at the end."""
+
+
+@pytest.fixture(scope="module")
+def nothing_is_left_of_the_module() -> None:
+    """As `nothing_is_left`."""
+
+
+@pytest.fixture(scope="module")
+def options(ray_nodes: RayNodes) -> dict[str, Any]:
+    return {"cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
+
+
+@pytest.fixture
+def supervise(ray_nodes: RayNodes) -> Supervise:
+    """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster."""
+
+    def make(tools: Any = (), **options: Any) -> Supervisor:
+        defaults: dict[str, Any] = {"profiles": small_profiles(), "cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
+        return Supervisor(tools, **(defaults | options))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+async def shared(
+    anyio_backend: str, ray_nodes: RayNodes, options: dict[str, Any], request: pytest.FixtureRequest
+) -> AsyncIterator[Supervisor]:
+    """A supervisor on the cluster for all tests of a module, with the tools of its list TOOLS."""
+    async with Supervisor(request.module.TOOLS, **({"profiles": small_profiles()} | options)) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture
+async def main(shared: Supervisor, workspace: Path) -> AsyncIterator[Session]:
+    """A new Main session of the shared supervisor."""
+    session = await shared.open_session("main", workspace=workspace)
+    yield session
+    await session.close()
+
+
+FIXTURES = frozenset({"shared", "main", "supervise"})
+
+
+def on_cluster(module: ModuleType, *, without: dict[str, str]) -> dict[str, Any]:
+    """The names of a module of behaviour tests, to be run on the cluster. Tests that make a supervisor of their own,
+    without a fixture, are left out, and those of `without`, each with its reason."""
+    names = dict(vars(module))
+    tests = {name for name in names if name.startswith("test_")}
+    unknown = without.keys() - tests
+    assert not unknown, f"there is no such test: {unknown}"
+    for name in tests:
+        code = names[name].__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if name in without or FIXTURES.isdisjoint(parameters):
+            del names[name]
+    return {name: value for name, value in names.items() if not name.startswith("__")}

@@ -1,0 +1,81 @@
+"""A node without Ray: its seats, tokens and leases."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.helpers import until
+
+from toolcell.cluster.link import pack, unpack
+from toolcell.cluster.messages import NodeTold, message_of
+from toolcell.cluster.node import OK, REFUSED, UNKNOWN, Node
+
+pytestmark = pytest.mark.anyio
+LEASE_S = 0.6
+
+
+@pytest.fixture(scope="module")
+async def node(anyio_backend: str) -> AsyncIterator[Node]:
+    made = Node()
+    await made.start()
+    yield made
+    await made.aclose()
+
+
+def request(driver: str, token: bytes, *, incarnation: bytes = b"", link: bytes = b"1", leaves: bool = False) -> bytes:
+    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, []])
+
+
+async def exchange(node: Node, data: bytes) -> list[Any]:
+    reply: list[Any] = unpack(await node.exchange(data))
+    return reply
+
+
+async def test_the_first_reply_tells_what_the_node_can_do(node: Node) -> None:
+    status, incarnation, _ack, (batch,) = await exchange(node, request("ada", b"secret"))
+    assert (status, incarnation) == (OK, node.incarnation)
+    told = message_of(unpack(batch)[1][0])
+    assert isinstance(told, NodeTold)
+    assert told.most_cells > 0
+
+
+async def test_another_token_gets_no_access_to_a_drivers_seat(node: Node) -> None:
+    await exchange(node, request("bob", b"secret"))
+    assert (await exchange(node, request("bob", b"guess")))[0] == REFUSED
+
+
+async def test_a_waiting_exchange_is_answered_before_the_lease_ends(node: Node) -> None:
+    await exchange(node, request("cleo", b"secret"))
+    with anyio.fail_after(LEASE_S):
+        status, *_rest = await exchange(node, request("cleo", b"secret", incarnation=node.incarnation))
+    assert status == OK
+
+
+async def test_a_driver_that_is_not_heard_loses_its_seat(node: Node) -> None:
+    await exchange(node, request("dan", b"secret"))
+    await until(lambda: "dan" not in node._seats)
+    assert (await exchange(node, request("dan", b"secret", incarnation=node.incarnation)))[0] == UNKNOWN
+
+
+async def test_a_driver_of_an_earlier_incarnation_is_told_that_its_calls_are_lost(node: Node) -> None:
+    assert (await exchange(node, request("eve", b"secret", incarnation=b"earlier!")))[0] == UNKNOWN
+
+
+async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
+    await exchange(node, request("fay", b"secret"))
+    await exchange(node, request("fay", b"secret", incarnation=node.incarnation, leaves=True))
+    assert "fay" not in node._seats
+
+
+async def test_a_node_whose_supervisor_has_failed_is_broken() -> None:
+    async def fail() -> None:
+        raise RuntimeError("a bug")
+
+    broken = Node()
+    await broken.start()
+    assert not broken.is_broken
+    broken.services.in_background(fail)
+    await until(lambda: broken.is_broken)
+    with pytest.raises(ExceptionGroup, match="the supervisor failed"):
+        await broken.aclose()
