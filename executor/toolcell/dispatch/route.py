@@ -227,7 +227,7 @@ class Routes:
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
             requests=own.http,
-            http=(source and source.client) or caller.http,
+            http=caller.http if source is None else source.client_in(caller.http, own.http, caller.farewells),
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
 

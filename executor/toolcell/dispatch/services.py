@@ -3,7 +3,7 @@ for all calls of a session. `context.CallContext` is for one call.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -20,6 +20,8 @@ from toolcell.profile import Profile
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
+from toolcell.sessions.farewells import Farewell
+from toolcell.sessions.foreign import ForeignSource
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import RuledWeb, SeenLinks
 from toolcell.sessions.secrets import SessionSecrets
@@ -109,6 +111,8 @@ class Caller:
     """Adds up what its calls use, if it or a session above it has usage limits."""
     seen: SeenLinks | None = None
     """The links that the supervisor has found for it, if its profile has a rule "seen"."""
+    farewells: dict[ForeignSource, Farewell] = field(default_factory=dict[ForeignSource, Farewell])
+    """What the sources of its tools do at its end."""
 
     def readable_web(self) -> WebClient:
         """The web client for its calls, which fetches the pages that its profile allows."""

@@ -42,6 +42,7 @@ from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.farewells import say_all
 from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
@@ -509,7 +510,12 @@ class Runtime:
 
     async def _tell_closed(self, sessions: Sequence[SessionCore]) -> None:
         for session in sessions:
+            if session.caller.farewells:
+                await say_all(session.caller.farewells.values(), partial(self._record_farewell, session.caller.id))
             await session.tell("on_session", "closed", session.result)
+
+    def _record_farewell(self, session_id: str, data: Mapping[str, Any]) -> None:
+        self.journal.write(Record("http", session_id, data=data))
 
     def expire(self, session: SessionCore) -> None:
         """Close a session in the background, because its time is over."""

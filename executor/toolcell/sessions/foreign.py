@@ -1,12 +1,13 @@
 """Foreign tools: their code runs in cells only, and the supervisor knows them by a description that is data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final, NoReturn
 
 from toolcell.backends.protocols import HttpClient
 from toolcell.call import ToolCall
 from toolcell.profile import Profile
+from toolcell.sessions.farewells import Farewell
 from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool
 
@@ -23,6 +24,13 @@ class ForeignSource(ABC):
     def client(self) -> HttpClient | None:
         """The client that makes the HTTP requests of its cells. None: the session's."""
         return None
+
+    def client_in(
+        self, session: HttpClient, rules: Sequence[str], farewells: MutableMapping["ForeignSource", Farewell]
+    ) -> HttpClient:
+        """The client that makes the HTTP requests of its cells in a session, where `session` is the session's client.
+        The requests are held to `rules`. The source may put a farewell of its own among the session's."""
+        return self.client or session
 
     @property
     def fixed_headers(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """An MCP server behind a URL: the supervisor makes the requests, by the session's rules and with its credentials."""
 
 import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -30,10 +31,14 @@ class McpApi(Api):
         super().__init__()
         self.kind = "application/json"
         self.sessions = 0
+        self.delete_s = 0.0
         self.routes["/mcp"] = self._answer
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         seen = self.seen[-1]
+        if seen.method == "DELETE":
+            time.sleep(self.delete_s)
+            return reply(b"")(handler)
         message = json.loads(seen.body)
         if message.get("method") == "initialize":
             self.sessions += 1
@@ -145,3 +150,22 @@ async def test_an_answer_to_another_question_is_not_taken(opened: Opened, api: M
     forged = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "forged"}]}}
     api.routes["/mcp"] = reply(json.dumps(forged).encode(), 200, Content_Type="application/json")
     assert isinstance((await session.call("echo", {"text": "x"})).error, ExecutionError)
+
+
+@pytest.mark.parametrize("delete_s", [0.0, 4.0])
+async def test_the_session_of_the_server_ends_with_the_session(opened: Opened, api: McpApi, delete_s: float) -> None:
+    api.delete_s = delete_s
+    place = api.url("/mcp")
+    profile = Profile.for_kind("main").replace(http=(f"POST {place}", f"DELETE {place}"))
+    tools = remote(api, headers={"X-Region": "eu"})
+    session, other = await opened(tools, profile=profile), await opened(remote(api), profile=allowing(api))
+    assert (await session.call("add", {"a": 1, "b": 2})).output == {"sum": 3}
+    mine = f"session-{api.sessions}"
+    assert "echo" in await names(other)
+    begun = time.monotonic()
+    await session.close()
+    await other.close()  # its rules allow no DELETE
+    assert time.monotonic() - begun < 3.5
+    [deleted] = [each for each in api.seen if each.method == "DELETE"]
+    assert deleted.headers["mcp-session-id"] == mine and deleted.headers["x-region"] == "eu"
+    assert deleted.headers["mcp-protocol-version"] == "2025-11-25" and deleted.body == b""

@@ -234,7 +234,7 @@ async def test_tasks_are_found_after_the_server_was_killed(tmp_path: Path) -> No
 async def test_a_task_of_a_server_that_ended_in_order_is_found_too(tmp_path: Path) -> None:
     bounds = ServerBounds(tasks=2)
     (tmp_path / "work").mkdir()
-    begun: dict[str, Any] = {}
+    begun: dict[int, dict[str, Any]] = {}
     for run in (1, 2):
         async with (
             Supervisor([count], state=tmp_path / "state") as supervisor,

@@ -1,6 +1,6 @@
 """`ServerSource`: one MCP server as a program configures it, and the profile of its cells."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -9,10 +9,13 @@ from typing import Any
 from toolcell import http_rules
 from toolcell.backends.protocols import HttpClient
 from toolcell.profile import Profile
+from toolcell.sessions.farewells import Farewell
 from toolcell.sessions.foreign import ForeignSource
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import fingerprint
+
+from .http_session import ServerSession
 
 USABLE = frozenset({Capability.READ, Capability.WRITE, Capability.EXEC, Capability.NET})
 """What a server's process can use. The supervisor's handles are not for it."""
@@ -39,6 +42,18 @@ class ServerSource(ForeignSource):
     @property
     def client(self) -> HttpClient | None:
         return self.http
+
+    def client_in(
+        self, session: HttpClient, rules: Sequence[str], farewells: MutableMapping[ForeignSource, Farewell]
+    ) -> HttpClient:
+        known = farewells.get(self)
+        if isinstance(known, ServerSession):
+            return known
+        client = super().client_in(session, rules, farewells)
+        if not self.url:
+            return client
+        mine = farewells[self] = ServerSession(self.url, dict(self.headers), rules, client)
+        return mine
 
     @property
     def words(self) -> str:

@@ -246,7 +246,11 @@ def _of_url(
         place = f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"
         checked_headers(sent)
         private = " private" if target.literal is None else ""
-        rules = (f"POST {place}{private}",) if profile is None or not profile.http else profile.http
+        rules = (
+            tuple(f"{method} {place}{private}" for method in ("POST", "DELETE"))
+            if profile is None or not profile.http
+            else profile.http
+        )
         listed = (credentials,) if isinstance(credentials, Credential) else tuple(credentials)
         if listed:
             http = BrokeredHttp(credentials={f"{target.scheme}://{target.authority}": listed})

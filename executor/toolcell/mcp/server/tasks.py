@@ -234,7 +234,7 @@ class Tasks:
             result, error = await self._outcome(task, offered, params, capabilities)
         status: Status = "completed" if result is not None else "failed" if error is not None else "cancelled"
         task.pending, task.answers = {}, {}
-        told = None if error is None else cast("dict[str, Any]", wire(error))
+        told = None if error is None else wire(error)
         try:
             await self._keep(task, status, result, told)
         except (sqlite3.Error, ValueError):  # a full disk, for example; the client of this run has the result
