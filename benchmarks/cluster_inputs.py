@@ -25,26 +25,31 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostInputs:
-    """Seconds and bytes. `loop_s` is the time of a supervisor's event loop for a call, and `call_cpu_s` the processor
-    time of all its processes for a fresh call. `cell_s` is their time for a cell. `session_bytes` are those of a parked
-    session in the supervisor, `cell_bytes` those of a cell with its standby (PSS).
+    """Seconds and bytes. `call_cpu_s` is the processor time of all processes of a node but its actor for a fresh call,
+    and `cell_s` that for a cell. `session_bytes` are those of a parked session in the supervisor, `cell_bytes` those of
+    a cell with its standby (PSS).
 
-    The defaults for Ray are measurements on Ray 2.60 and two cores: an async actor answered 547 calls/s one by one and
-    2,582/s batched; a call took 2.75 ms of which 1.6 ms were in the actor; 10 MiB went there and back in 32 ms by the
-    object store. `driver_s` is the driver's time for a call, at `batch` calls in a message.
+    `driver_call_s` and `loop_call_s` are the processor time of the driver and of the node's actor for a call that
+    crosses alone, and the others for a call in a batch. `hop_s` is the time between them, one way. `cluster_ray.py`
+    measures them. `batch` is the number of calls in a message.
     """
 
-    loop_s: float = 0.00042
-    call_cpu_s: float = 0.0025
+    loop_call_s: float = 0.0020
+    loop_batched_s: float = 0.00055
+    call_cpu_s: float = 0.0021
     cell_s: float = 0.007
     open_s: float = 0.0002
     session_bytes: float = 5.4e3
     cell_bytes: float = 6.0e6
-    driver_call_s: float = 1 / 547
-    driver_batched_s: float = 1 / 2582
-    batch: int = 64
-    hop_s: float = 0.00275 - 0.0016
-    store_bytes_s: float = 2 * 10 * 1024**2 / 0.032
+    driver_call_s: float = 0.00145
+    driver_batched_s: float = 0.00014
+    batch: int = 1
+    hop_s: float = 0.00057
+    store_bytes_s: float = 2.0e9
+
+    @property
+    def loop_s(self) -> float:
+        return self.loop_call_s if self.batch == 1 else self.loop_batched_s
 
     @property
     def driver_s(self) -> float:
@@ -87,8 +92,8 @@ async def measured(workspace: Path, seconds: float, sessions: int) -> CostInputs
         open_s = (time.perf_counter() - began) / sessions
         session_bytes = (memory_of(os.getpid()).uss - before_bytes) / len(kept)
     return CostInputs(
-        loop_s=loop_s,
-        call_cpu_s=call_cpu_s,
+        loop_batched_s=loop_s,
+        call_cpu_s=call_cpu_s - loop_s,
         cell_s=cell_s,
         open_s=open_s,
         session_bytes=max(1.0, session_bytes),

@@ -178,7 +178,7 @@ class _Simulation:
             case "zygotes":
                 return inputs.cell_s if session in self.needs_cell else 0.0
             case "cores":
-                return max(0.0, inputs.call_cpu_s - inputs.loop_s) + shape.tool_cpu_s
+                return inputs.call_cpu_s + shape.tool_cpu_s
             case _:
                 is_large = self.chance.random() < shape.large
                 return shape.large_bytes / inputs.store_bytes_s if is_large else 0.0

@@ -2,7 +2,7 @@
 
 python -m benchmarks.cluster_plan                        # measures, plans 100,000 sessions, simulates
 python -m benchmarks.cluster_plan --given                # with the costs of docs/cluster-plan.md
-python -m benchmarks.cluster_plan --driver-batched-s 2e-4 --hop-s 8e-4     # with newer figures of Ray
+python -m benchmarks.cluster_plan --ray                  # measures a Ray cluster of one node too
 """
 
 import json
@@ -24,11 +24,11 @@ from .cluster_model import KINDS, ClusterShape, Outcome, simulate
 TARGET = 0.7
 """The part of the time for which a resource may be at work: above it, waits grow fast."""
 REMEDIES = {
-    "driver": "batches of up to 64 calls, then more drivers: each holds leases of its own sessions",
+    "driver": "more drivers: each holds leases of its own sessions; batches, where many calls go to one node",
     "loop": "more nodes, or several actors on a machine of many cores: a node's loop is one core",
     "zygotes": "cells outlive calls, a reserve is prewarmed, one zygote a core; then a longer idle time",
     "cores": "more nodes, in proportion: calls are Overloaded before they miss their deadlines",
-    "object store": "payloads below the threshold go inline; workspaces are sent once, by their content",
+    "object store": "payloads of up to 100 KB go inline",
     "memory": "parked sessions hold no process; `max_cells` evicts the cell that is idle longest",
 }
 
@@ -48,7 +48,7 @@ def demand(shape: ClusterShape, inputs: CostInputs) -> list[PlanRow]:
     per_s = shape.sessions / shape.turn_s
     misses = _misses(shape, inputs)
     node_s = per_s / shape.nodes
-    working_s = max(0.0, inputs.call_cpu_s - inputs.loop_s) + shape.tool_cpu_s
+    working_s = inputs.call_cpu_s + shape.tool_cpu_s
     used = {
         "driver": per_s / shape.drivers * inputs.driver_s,
         "loop": node_s * inputs.loop_s,
@@ -112,9 +112,12 @@ def report(shape: ClusterShape, inputs: CostInputs, outcome: Outcome, console: C
 @click.option("--tool-cpu-s", default=0.02, show_default=True, help="The processor time of a tool itself.")
 @click.option("--nodes", type=int, help="Instead of the fewest that are enough.")
 @click.option("--drivers", type=int, help="Instead of the fewest that are enough.")
-@click.option("--batch", default=64, show_default=True, help="Calls in a message between driver and node.")
+@click.option("--batch", default=1, show_default=True, help="Calls in a message between driver and node.")
+@click.option("--ray", is_flag=True, help="Measure a Ray cluster of one node too. Needs the extra [ray].")
 @click.option("--driver-call-s", type=float, help="The driver's time for a call, one by one.")
 @click.option("--driver-batched-s", type=float, help="The driver's time for a call in a batch.")
+@click.option("--loop-call-s", type=float, help="The time of a node's actor for a call, one by one.")
+@click.option("--loop-batched-s", type=float, help="The time of a node's actor for a call in a batch.")
 @click.option("--hop-s", type=float, help="The time between driver and node, one way.")
 @click.option("--store-bytes-s", type=float, help="The object store's rate.")
 @click.option("--given", is_flag=True, help="Measure nothing.")
@@ -126,7 +129,13 @@ def main(**options: Any) -> None:
     if not options["given"]:
         with tempfile.TemporaryDirectory() as directory:
             inputs = anyio.run(measured, Path(directory), 3.0, 5_000)
-    ray = ("batch", "driver_call_s", "driver_batched_s", "hop_s", "store_bytes_s")
+    if options["ray"]:
+        from .cluster_ray import measured_on_ray
+
+        with tempfile.TemporaryDirectory() as directory:
+            costs: dict[str, Any] = anyio.run(measured_on_ray, Path(directory), 5.0)
+        inputs = replace(inputs, **costs)
+    ray = ("batch", "loop_call_s", "loop_batched_s", "driver_call_s", "driver_batched_s", "hop_s", "store_bytes_s")
     inputs = replace(inputs, **{name: options[name] for name in ray if options[name] is not None})
     shape = ClusterShape(
         sessions=options["sessions"],

@@ -135,7 +135,7 @@ class WatchedTree:
     def __init__(
         self, root: str, *, texts: bool = True, own: Callable[[str, int | None], bool] = lambda _path, _size: False
     ) -> None:
-        """`own` says of a path and its size, None if it is gone, whether its change is left out. `texts`: keep the
+        """`own(path, size)` says whether to leave out a change; `size` is None if the file is gone. `texts`: keep the
         texts of small files for diffs."""
         self.root = root
         self.is_lost = True

@@ -30,7 +30,8 @@ def rotate(log: JournalLog) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[JournalLog]:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JournalLog]:
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # only the test rotates, and not the log's thread
     made = JournalLog(tmp_path / "log", (), MOST)
     assert list(made.open()) == []
     yield made

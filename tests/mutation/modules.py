@@ -109,7 +109,7 @@ MODULES: dict[str, Held] = {
                 ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
             ),
             "journal/redact": held("journal/test_redact"),
-            "journal/reading": held("journal/test_durable", "behaviour/durable/test_audit"),
+            "journal/reading": held("journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"),
             "state/directory": held("state/test_directory"),
             "state/overlap": held("state/test_overlap"),
             "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),

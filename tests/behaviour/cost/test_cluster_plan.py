@@ -12,7 +12,7 @@ with pytest.MonkeyPatch.context() as patch:
     from benchmarks.cluster_model import ClusterShape, Outcome, simulate
     from benchmarks.cluster_plan import TARGET, demand, planned
 
-INPUTS = CostInputs()
+INPUTS = CostInputs(batch=64)
 SMALL = ClusterShape(sessions=2_000, nodes=4, drivers=2, cores=4, memory_bytes=8 * 1024**3, tool_cpu_s=0.01)
 
 

@@ -64,7 +64,9 @@ def made(result: ToolResult) -> dict[str, str]:
 
 async def test_open_and_commands_are_reported_with_size_digest_and_diff(session: Session, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
-    (changed,) = (await session.call("scribble", {})).artifacts
+    result = await session.call("scribble", {})
+    assert (result.error, result.notices) == (None, ())
+    (changed,) = result.artifacts
     assert (changed.path, changed.kind, changed.size) == ("a.txt", "modified", 8)
     assert changed.digest == Artifact.from_bytes("a.txt", b"one\ntwo\n", "text/plain").digest
     assert changed.diff == "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,2 @@\n one\n+two"

@@ -18,8 +18,9 @@ def file(path: Path, text: str = "") -> str:
 
 def test_a_file_is_shown_alone_and_a_directory_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = file(tmp_path / "server.py")
+    file(tmp_path / "other.py")
     monkeypatch.chdir(tmp_path)  # a relative path is the server's own, in its cell
-    assert code_paths(["/usr/bin/env", script, str(tmp_path), "server.py", "/nowhere"]) == (script,)
+    assert code_paths(["/usr/bin/env", script, str(tmp_path), "other.py", "/nowhere"]) == (script,)
 
 
 def test_a_file_of_node_modules_brings_all_of_them(tmp_path: Path) -> None:
