@@ -23,7 +23,7 @@ from .cluster_model import KINDS, ClusterShape, Outcome, simulate
 
 TARGET = 0.7
 """The part of the time for which a resource may be at work: above it, waits grow fast."""
-ANSWERS = {
+REMEDIES = {
     "driver": "more drivers: each holds leases of its own sessions; batches, where many calls go to one node",
     "loop": "more nodes, or several actors on a machine of many cores: a node's loop is one core",
     "zygotes": "cells outlive calls, a reserve is prewarmed, one zygote a core; then a longer idle time",
@@ -35,8 +35,8 @@ ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """A resource at this load: how much of it is used, by arithmetic alone, and how many sessions would fill the
-    resource of one node, or one driver."""
+    """A resource at this load: how much of it is used, by arithmetic alone, and how many sessions would saturate
+    the resource of one node, or one driver."""
 
     resource: str
     used: float
@@ -92,11 +92,11 @@ def report(shape: ClusterShape, inputs: CostInputs, outcome: Outcome, console: C
         f"{shape.sessions:,} sessions, a turn of {shape.turn_s:g} s: {shape.nodes} nodes of {shape.cores} cores, "
         f"{shape.drivers} drivers at batch {inputs.batch}, {shape.max_cells(inputs):,} cells a node at most."
     )
-    table = Table("resource", "one holds", "used", "simulated", "answer", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table("resource", "one holds", "used", "simulated", "remedy", box=SIMPLE_HEAD, pad_edge=False)
     for row in demand(shape, inputs):
         simulated = f"{outcome.use(row.resource):.0%}" if row.resource in KINDS else ""
         holds = "any" if math.isinf(row.one_holds) else f"{row.one_holds:,.0f}"
-        table.add_row(row.resource, holds, f"{row.used:.0%}", simulated, ANSWERS[row.resource])
+        table.add_row(row.resource, holds, f"{row.used:.0%}", simulated, REMEDIES[row.resource])
     console.print(table)
     console.print(
         f"{outcome.per_s:,.0f} calls/s simulated; a call takes {outcome.percentile(50) * 1e3:.1f} ms at the median, "
@@ -133,7 +133,8 @@ def main(**options: Any) -> None:
         from .cluster_ray import measured_on_ray
 
         with tempfile.TemporaryDirectory() as directory:
-            inputs = replace(inputs, **anyio.run(measured_on_ray, Path(directory), 5.0))
+            of_ray: dict[str, Any] = anyio.run(measured_on_ray, Path(directory), 5.0)
+        inputs = replace(inputs, **of_ray)
     ray = ("batch", "loop_call_s", "loop_batched_s", "driver_call_s", "driver_batched_s", "hop_s", "store_bytes_s")
     inputs = replace(inputs, **{name: options[name] for name in ray if options[name] is not None})
     shape = ClusterShape(

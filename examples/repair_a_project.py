@@ -160,7 +160,7 @@ def recall() -> Script:
         return f"By {OTHER_WORDS!r}: {found.unwrap()['records'][0]['text']}"
     (found,) = yield [("memory_search", {"query": "comments in iniconfig"})]
     (record, *_) = found.unwrap()["records"]
-    return f"By its own words only, for the extra [embed] is not installed: {record['text']}"
+    return f"Found by its own words, because the extra [embed] is not installed: {record['text']}"
 
 
 # The loop
@@ -237,7 +237,8 @@ def main() -> None:
         if hashlib.sha256(ARCHIVE.read_bytes()).hexdigest() != SHA256:
             raise SystemExit(f"{ARCHIVE.name} is not the published file.")
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(home, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)  # since 3.11.4
+            archive.extractall(home)
         anyio.run(work, home, repair(), "repaired")
         print(ran(__file__, "recall", folder))
         story(home)

@@ -1,14 +1,14 @@
-"""`python -I forking.py SOCKET`: fork zygotes of a process that has imported what a zygote imports. See zygotes.py.
+"""`python -I forking.py SOCKET`: import the modules of a zygote, then fork zygotes. See zygotes.py.
 
-For each message there is a fork, with the two descriptors that came with it: the zygote's socket and its stderr. It is
-a child of our parent (CLONE_PARENT, clone(2)), as if that had started it. The answer is its pid, or an errno as a
-negative number.
+Each message on the socket asks for one zygote, and carries two descriptors: the zygote's socket and its stderr. The
+zygote is a child of our parent (CLONE_PARENT, clone(2)), as if the parent had started it. The answer is the zygote's
+pid, or an errno as a negative number. It goes to the third descriptor, if one came, with a pidfd.
 """
 
 import gc
 import sys
 
-gc.disable()  # as toolcell.runner.__main__
+gc.disable()  # as toolcell.runner.__main__ does
 
 from toolcell.fast.switches import is_on  # noqa: E402
 from toolcell.runner.cow import forks  # noqa: E402
@@ -30,7 +30,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as o
 
 
 def sibling() -> int:
-    """As os.fork, but the child's parent is ours. Raises OSError."""
+    """Fork as os.fork does, but as a child of our parent. Raises OSError."""
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(_libc.syscall(NUMBERS["clone"], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
     if pid == 0:
@@ -46,7 +46,7 @@ def sibling() -> int:
 def main(connection: socket.socket) -> None:
     """Serve until the other end is closed."""
     while True:
-        order, received, _flags, _address = socket.recv_fds(connection, 1, 2)
+        order, received, _flags, _address = socket.recv_fds(connection, 1, 3)
         if not order:
             return
         try:
@@ -56,16 +56,23 @@ def main(connection: socket.socket) -> None:
         if pid == 0:
             connection.close()
             os.setsid()
-            link, stderr = received
+            link, stderr, *others = received
+            for fd in others:
+                os.close(fd)
             given = fcntl(link, F_DUPFD_CLOEXEC, 6)
             for number in (1, 2):
                 os.dup2(stderr, number)
             os.close(link)
             os.close(stderr)
             zygote.main(given)
-        for fd in received:
+        answer, pidfds = str(pid).encode(), [os.pidfd_open(pid)] if pid > 0 else []  # a zombie until its parent waits
+        if received[2:]:
+            with socket.socket(fileno=received.pop()) as asker:
+                socket.send_fds(asker, [answer], pidfds)
+        else:
+            connection.send(answer)
+        for fd in (*received, *pidfds):
             os.close(fd)
-        connection.send(str(pid).encode())
 
 
 if __name__ == "__main__":

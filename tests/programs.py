@@ -40,12 +40,25 @@ def served() -> Iterator[None]:
 
 
 def run(
-    command: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None, cwd: str | Path | None = None
+    command: Sequence[str],
+    *,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    fork_zygotes: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `[sys.executable, "-I", …]` to its end, without input. The output is text. Raises TimeoutExpired."""
+    """Run `[sys.executable, "-I", …]` to its end, without input. The output is text. Raises TimeoutExpired.
+
+    With `fork_zygotes`, its zygotes are forked, too, where their start plays no part: watched.py.
+    """
     assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
     assert list(command[:2]) == PYTHON, command
-    order = {"command": list(command), "env": dict(os.environ if env is None else env), "cwd": str(cwd or os.getcwd())}
+    order = {
+        "command": list(command),
+        "env": dict(os.environ if env is None else env),
+        "cwd": str(cwd or os.getcwd()),
+        "fork_zygotes": fork_zygotes,
+    }
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         with _one_at_a_time:
             streams = [nothing.fileno(), out.fileno(), err.fileno()]

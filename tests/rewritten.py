@@ -1,8 +1,9 @@
-"""Share the code of test modules with rewritten assertions between the workers of a run, and the work of rewriting.
+"""Divide the rewriting of assertions among the workers of a test run.
 
-Every worker imports every test module. To rewrite the assertions takes most of that time. pytest caches the result,
-unless PYTHONDONTWRITEBYTECODE is set, but workers that start together all miss the cache. Here, each worker imports its
-share of the modules first, and finds the others in a cache that the run removes at its end.
+Every worker imports every test module, and most of that time goes into the rewriting of assertions. pytest caches the
+rewritten modules, unless PYTHONDONTWRITEBYTECODE is set, but workers that start at the same time all miss the cache.
+So each worker first imports its share of the modules into a shared cache, and then finds the other modules there. The
+run removes the cache at its end.
 """
 
 import shutil
@@ -18,11 +19,11 @@ from .selection import is_smoke
 
 KEY = "toolcell_rewritten"
 ENOUGH = 20
-"""For fewer modules, a share is not worth its order."""
+"""The fewest modules that are divided. For fewer, the division costs more than it saves."""
 
 
 class RewrittenModules:
-    """The plugin of the process that starts the workers: one cache for all of them."""
+    """The plugin of the process that starts the workers. It makes their shared cache."""
 
     def __init__(self) -> None:
         self._path = Path(tempfile.mkdtemp(prefix="rewritten-tests-"))
@@ -33,12 +34,12 @@ class RewrittenModules:
         given[KEY] = str(self._path)
 
     def pytest_unconfigure(self) -> None:
-        shutil.rmtree(self._path, ignore_errors=True)  # a program that tidies /tmp may have been here
+        shutil.rmtree(self._path, ignore_errors=True)  # a program that cleans /tmp may have removed it
 
 
 @contextmanager
 def shared(session: pytest.Session) -> Iterator[None]:
-    """Import this worker's share of the modules. Until the end of the context, the cache is read and written."""
+    """Import this worker's share of the modules. Within the context, Python uses the shared cache."""
     given: dict[str, object] = getattr(session.config, "workerinput", {})
     if KEY not in given:
         yield
@@ -49,7 +50,7 @@ def shared(session: pytest.Session) -> Iterator[None]:
         number, count = int(str(given["workerid"]).removeprefix("gw")), int(str(given["workercount"]))
         paths = _modules(session)
         for path in paths[number::count] if len(paths) >= ENOUGH else ():
-            with suppress(pytest.Collector.CollectError):  # the collection comes to it again, and reports it
+            with suppress(pytest.Collector.CollectError):  # the collection meets the error again, and reports it
                 _ = pytest.Module.from_parent(session, path=path).obj
         yield
     finally:
@@ -57,7 +58,7 @@ def shared(session: pytest.Session) -> Iterator[None]:
 
 
 def _modules(session: pytest.Session) -> list[Path]:
-    """The test modules below the arguments, in an order that all workers agree on."""
+    """The test modules below the arguments of the run, in the same order in all workers."""
     smoke = session.config.option.markexpr == "smoke"
     found: set[Path] = set()
     for argument in session.config.args:

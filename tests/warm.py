@@ -4,6 +4,8 @@
 The answers are the pid of the fork, and later its status. A program is run as `python -I` would run it, but for the
 import of toolcell. Where it goes on as another Python program (`os.execv`), it does so in the same process.
 
+With "fork_zygotes" in the message, zygotes of the program are forked by forking.py, which is our child.
+
 This process is no child of the one that runs the tests, some of which end all children, or look for those that are
 left. It ends when the socket is closed.
 """
@@ -16,9 +18,11 @@ import json
 import os
 import runpy
 import socket
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 PRELOADED = (
     "anyio._backends._asyncio",
@@ -37,6 +41,7 @@ PRELOADED = (
     "toolcell_sandbox.run",
     "toolcell_tools.base",
 )
+HERE = Path(__file__).parent
 PR_SET_DUMPABLE, PR_CAPBSET_READ = 4, 23
 HIGHEST_FD = 256  # above all that a program of the tests opens before it goes on as another one
 
@@ -48,32 +53,52 @@ class Other(BaseException):
         self.command = command
 
 
+def zygotes() -> Any:
+    """Start forking.py. Returns what takes the place of the module subprocess in `toolcell.pool.zygote`."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = importlib.import_module("toolcell.pool.zygote").ENVIRONMENT
+    with theirs:
+        fd = theirs.fileno()
+        command = [sys.executable, "-I", str(HERE / "forking.py"), str(fd)]
+        subprocess.Popen(command, pass_fds=[fd], env=environment, cwd="/", stdin=subprocess.DEVNULL)
+    return runpy.run_path(str(HERE / "watched.py"))["WatchedZygotes"](ours)
+
+
 def main(connection: socket.socket) -> None:
     """Serve until the other end is closed."""
     for name in PRELOADED:
         importlib.import_module(name)
     importlib.import_module("toolcell").base_tools()
+    forked_zygotes: Any = None
     gc.collect()
     gc.freeze()
     while True:
         order, streams, _flags, _address = socket.recv_fds(connection, 1 << 20, 3)
         if not order:
             return
+        words = json.loads(order)
+        if words.pop("fork_zygotes"):
+            forked_zygotes = forked_zygotes or zygotes()
+            words["subprocess_of_zygotes"] = forked_zygotes
         pid = os.fork()
         if pid == 0:
             connection.close()
             for number, fd in enumerate(streams):
                 os.dup2(fd, number)
                 os.close(fd)
-            become(**json.loads(order))
+            become(**words)
         for fd in streams:
             os.close(fd)
         connection.send(str(pid).encode())
         connection.send(str(os.waitpid(pid, 0)[1]).encode())
+        while forked_zygotes and os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
-def become(command: list[str], env: dict[str, str], cwd: str) -> NoReturn:
+def become(command: list[str], env: dict[str, str], cwd: str, subprocess_of_zygotes: Any = None) -> NoReturn:
     """Be the program, to its end."""
+    if subprocess_of_zygotes is not None:
+        setattr(importlib.import_module("toolcell.pool.zygote"), "subprocess", subprocess_of_zygotes)  # noqa: B010
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -1,13 +1,14 @@
-"""Start zygotes of tests by fork, for the folders in `FOLDERS`.
+"""Start the zygotes of tests by fork instead of exec, in the folders in `FOLDERS`.
 
-To exec a zygote takes 0.1 s of processor time, five times as much as a session with a call, and nearly all of it goes
-into imports. What a test of a call asks does not depend on it. Zygotes are exec'd, as they are for users, in all other
-folders (attacks, hosts, lifetimes, the state between calls, the commands, the documents), in every program that a test
-runs, and wherever this process hands on something else than the one that the zygote would be forked from.
+The exec of a zygote takes 0.1 s of processor time, nearly all of it for imports. That is five times as much as a
+session with one call, and makes no difference to the tests in these folders. Zygotes are exec'd, as they are for users,
+
+- in all other folders (attacks, hosts, lifetimes, the state between calls),
+- in the programs that tests run without `fork_zygotes`, and
+- if a zygote would inherit other limits, namespaces or the like from this process than from the forking process.
 """
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import pytest
 
 from toolcell.fast.switches import OFF
 from toolcell.pool import zygote
+
+from .watched import handed_on
 
 HERE = Path(__file__).parent
 FORKING = HERE / "forking.py"
@@ -52,29 +55,13 @@ KILLERS = (
     "behaviour/pool/test_failures.py",
     "pool/test_recovery.py",
 )
-"""Modules in those folders whose tests kill all children of this process, or count them."""
+"""Modules in those folders whose tests kill or count all children of this process."""
 _ROOTS = [HERE / name for name in FOLDERS]
 _KILLERS = [HERE / name for name in KILLERS]
-_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
-
-
-def handed_on() -> object:
-    """What a process hands on to those that it starts."""
-    own = Path("/proc/thread-self")
-    return (
-        [resource.getrlimit(limit) for limit in _LIMITS],
-        [os.stat(own / "ns" / name).st_ino for name in _NAMESPACES],
-        [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
-        os.sched_getaffinity(0),
-        os.getresuid(),
-        os.getpriority(os.PRIO_PROCESS, 0),
-        sys.executable,
-    )
 
 
 class ForkedZygote(subprocess.Popen[bytes]):
-    """A zygote that was forked by `ZygoteServer`. It is our child, and waited for as any other."""
+    """A zygote that `ZygoteServer` forked. It is a child of this process, which can wait for it."""
 
     def __init__(self, pid: int, command: Sequence[str]) -> None:
         self._forked = pid
@@ -86,7 +73,7 @@ class ForkedZygote(subprocess.Popen[bytes]):
 
 
 class ZygoteServer:
-    """The process that zygotes are forked from, between `start` and `stop`."""
+    """A process from which zygotes are forked, between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +81,7 @@ class ZygoteServer:
         self._like: object = None
 
     def start(self) -> None:
-        """Start the process, unless it lives."""
+        """Start the process, unless it is running."""
         if self._process is not None and self._process.poll() is None:
             return
         self.stop()
@@ -114,7 +101,7 @@ class ZygoteServer:
         self._socket = self._process = None
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """As subprocess.Popen, for `ZygoteProcess`."""
+        """Replace subprocess.Popen for `ZygoteProcess`: fork a zygote, or exec one as described above."""
         if self._socket is None or options["env"] != zygote.ENVIRONMENT or handed_on() != self._like:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
             return process
@@ -129,10 +116,15 @@ class ZygoteServer:
 SERVER = ZygoteServer()
 
 
+def are_forked(path: Path) -> bool:
+    """Whether zygotes of this test module are forked."""
+    return not OFF and path not in _KILLERS and any(path.is_relative_to(root) for root in _ROOTS)
+
+
 @contextmanager
 def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fork the zygotes of this test module, if it is below one of the folders. Tests elsewhere see no such process."""
-    if OFF or path in _KILLERS or not any(path.is_relative_to(root) for root in _ROOTS):
+    """Fork the zygotes of this test module, if it is below one of the folders. Otherwise, stop the forking process."""
+    if not are_forked(path):
         SERVER.stop()
         yield
         return
@@ -142,7 +134,7 @@ def started_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class _Subprocess:
-    """What `ZygoteProcess` takes from the module of this name."""
+    """The names that `ZygoteProcess` uses from the module subprocess."""
 
     Popen = SERVER.popen
     DEVNULL = subprocess.DEVNULL

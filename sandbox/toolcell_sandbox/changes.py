@@ -1,11 +1,11 @@
-"""The changed files of a writable tree, found by the events of its directories and by a look where there are none.
+"""Find the changed files of a writable tree, with inotify(7).
 
-The first look lists the tree and watches each of its directories (inotify). A later look takes the events since then,
-and looks only at the entries that they name. If the kernel has dropped events, it looks at all entries again. An entry
-has changed if lstat(2) says so: the change time cannot be set by programs.
+The first look lists the tree and watches each of its directories. A later look takes the events since the last look,
+and calls lstat(2) only for the entries that the events name. If the kernel has dropped events, the look lists the whole
+tree again. An entry has changed if its facts from lstat(2) differ. Programs cannot set the change time.
 
-Hard links: the file is listed under the path by which it was written. Events tell nothing of a write on another
-machine, in a network file system.
+A file with several hard links is reported under the path by which it was written. In a network file system, writes of
+another machine cause no events and are not found.
 """
 
 import errno
@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -31,15 +31,15 @@ MAX_CHANGES, MAX_CHANGES_CHARS = 10_000, MIB
 READ_BYTES, READ_ALL_BYTES = 16 * MIB, 64 * MIB
 """The largest file that is read for its digest, and the most that one look reads."""
 TEXT_BYTES, TEXTS_BYTES = 64 * 1024, 4 * MIB
-"""The largest text that is kept for a diff, and the most bytes of such texts of one tree."""
+"""The largest text that is kept for a diff, and the most bytes of all kept texts of one tree."""
 FIRST_TEXTS, FIRST_TEXTS_BYTES = 500, 2 * MIB
-"""How many texts the first look keeps, the directories near to the root first."""
+"""The most texts that the first look keeps, and their bytes. Directories near the root come first."""
 
 ChangeKind = Literal["created", "modified", "deleted"]
 
 
 class Facts(NamedTuple):
-    """lstat(2)'s facts of an entry that is no directory."""
+    """The facts of an entry from lstat(2). The entry is not a directory."""
 
     device: int
     inode: int
@@ -50,10 +50,10 @@ class Facts(NamedTuple):
 
 
 class ChangedFile(NamedTuple):
-    """One path of a tree, relative to its root, that is not as it was at the last look.
+    """A file that has changed since the last look. `path` is relative to the root of the tree.
 
-    `digest` is "sha256:<hex>" of a regular file, "" if it was not read. `before` and `after` are its texts (b"" where
-    there was no file), None if one is unknown, large or no text. `is_file` is False for links and special files.
+    `digest` is "sha256:<hex>" of a regular file, "" if it was not read. `before` and `after` are its contents: b"" if
+    there was no file, None if the content is unknown or too large. `is_file` is False for links and special files.
     """
 
     path: str
@@ -67,7 +67,7 @@ class ChangedFile(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """The changes since the last look. `unknown` gives the reason if there may be more, else ""."""
+    """The changes since the last look. `unknown` is the reason why some may be missing, "" if none is."""
 
     found: list[ChangedFile] = field(default_factory=list[ChangedFile])
     unknown: str = ""
@@ -103,7 +103,7 @@ class _Folder:
 
 
 class _Texts:
-    """Contents of small files, by their facts. The least recently used go first."""
+    """Contents of small files, by their facts. The least recently used content is dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Facts, bytes] = OrderedDict()
@@ -127,18 +127,21 @@ class _Texts:
 
 
 class WatchedTree:
-    """The files of one tree at the last look, and the watches of its directories. Not thread-safe. Close it.
+    """The files of one tree at the last look, and the watches of its directories. Not thread-safe. Must be closed.
 
-    `look` never raises for anything in the tree. `is_lost` says that the next look will be a first one.
+    `look` never raises for anything in the tree. `is_lost`: the tree must be listed by `begin` before the next look.
     """
 
-    def __init__(self, root: str, *, texts: bool = True, apart: str = "") -> None:
-        """`apart` is an entry of the root that is not looked at. `texts`: keep the texts of small files."""
+    def __init__(
+        self, root: str, *, texts: bool = True, own: Callable[[str, int | None], bool] = lambda _path, _size: False
+    ) -> None:
+        """`own` says of a path and its size, None if it is gone, whether its change is left out. `texts`: keep the
+        texts of small files for diffs."""
         self.root = root
         self.is_lost = True
         self.directories = self.files = 0
         self.keeps_texts = texts
-        self.apart = apart
+        self.own = own
         self.texts = _Texts()
         self.events: Inotify | None = None
         self.top = _Folder("", None)
@@ -151,7 +154,7 @@ class WatchedTree:
         return self.events is None or self.events.has_events
 
     def begin(self, seconds: float = LOOK_S) -> str:
-        """Look for the first time. Returns the reason if the tree cannot be looked at in full, else ""."""
+        """Look for the first time. Returns the reason why a part of the tree is unknown, "" if none is."""
         self.close()
         look = _TreeLook(self, seconds)
         try:
@@ -165,14 +168,14 @@ class WatchedTree:
         return look.unknown
 
     def look(self, most: int, seconds: float = LOOK_S) -> Changes:
-        """Look again. Contents are read of the first `most` changes."""
+        """Find the changes since the last look. Read the contents of the first `most` changed files."""
         if self.events is None:
             return Changes(unknown="it could not be looked at before")
         look = _TreeLook(self, seconds)
         events = self.events.events()
         try:
             with Root(self.root) as root:
-                if os.fstat(root.fd).st_ino != self.top.inode:
+                if not self._is_watched(root):
                     raise Cut("the directory was moved or replaced while the call ran")
                 if events.lost:
                     look.all_of(root)
@@ -184,8 +187,17 @@ class WatchedTree:
             why = said(error) if isinstance(error, OSError) else str(error)
             return Changes(look.unread(), why)
 
+    def _is_watched(self, root: Root) -> bool:
+        """Whether this is the directory that was looked at before, and not a later one with its inode number."""
+        assert self.events is not None
+        fd = root.open("", walker.LIST)
+        try:
+            return self.events.watch(fd) == self.top.watch
+        finally:
+            os.close(fd)
+
     def close(self) -> None:
-        """Forget the tree."""
+        """Close the watches, and forget the tree."""
         if self.events is not None:
             self.events.close()
         self.events, self.top, self.is_lost = None, _Folder("", None), True
@@ -202,13 +214,13 @@ class _TreeLook:
         self._is_first = tree.is_lost
         self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=seconds)
         self._fresh_ns, tree.looked_ns = tree.looked_ns, time.time_ns()
-        self._doubtful: set[str] = set()  # they may have changed without a new change time
+        self._doubtful: set[str] = set()  # written so lately that a change may have left the change time as it was
         self._was: dict[str, Facts | None] = {}
         self._now: dict[str, Facts | None] = {}
         self._chars = 0
         self.unknown = ""
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------------------------
 
     def all_of(self, root: Root) -> None:
         """List all directories."""
@@ -229,7 +241,7 @@ class _TreeLook:
         try:
             fd = root.open(folder.path, walker.PATH)
         except OSError as error:
-            if error.errno not in _ABSENT:  # otherwise an event in its parent tells of it
+            if error.errno not in _ABSENT:  # an absent directory has an event in its parent
                 self._miss(said(error, folder.path))
             return []
         new: list[_Folder] = []
@@ -252,7 +264,7 @@ class _TreeLook:
         return new
 
     def _descend(self, root: Root, todo: list[_Folder]) -> None:
-        """List directories, and those in them that are new to this look, the nearest to the root first."""
+        """List directories, and the new directories in them, breadth first."""
         at = 0
         while at < len(todo):
             folder = todo[at]
@@ -263,7 +275,7 @@ class _TreeLook:
                 at = 0
 
     def _list(self, root: Root, folder: _Folder) -> list[_Folder]:
-        """List one directory, after it is watched. Returns the directories in it that are to be listed."""
+        """Watch one directory, then list it. Returns the directories in it that must be listed."""
         path = folder.path
         self._budget.check()
         if len(path) > MAX_PATH_CHARS:
@@ -274,7 +286,7 @@ class _TreeLook:
         except OSError as error:
             if not path:
                 raise
-            if not (self._is_first and isinstance(error, PermissionError)):  # cells of ours cannot write there either
+            if not (self._is_first and isinstance(error, PermissionError)):  # cells cannot write there either
                 self._miss(said(error, path))
             return []
         try:
@@ -313,10 +325,8 @@ class _TreeLook:
         folder.inode = os.fstat(fd).st_ino
 
     def _entry(self, folder: _Folder, name: str, info: os.stat_result) -> list[_Folder]:
-        """Compare one entry. Returns the directory, if it is another one than before."""
+        """Compare one entry with the last look. Returns it if it is a directory that must be listed."""
         tree = self._tree
-        if name == tree.apart and folder is tree.top:
-            return []
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
             if old is not None and old.inode == info.st_ino:
@@ -344,7 +354,7 @@ class _TreeLook:
         return []
 
     def _gone(self, folder: _Folder, name: str) -> None:
-        """Note that an entry, and all that was in it, is not there any more."""
+        """Note that an entry and everything below it are gone."""
         tree = self._tree
         was = folder.files.pop(name, None)
         if was is not None:
@@ -370,6 +380,8 @@ class _TreeLook:
         if self._is_first:
             return
         path = f"{above}/{name}" if (above := folder.path) else name
+        if self._tree.own(path, None if now is None else now.size):
+            return
         if path not in self._was:
             self._chars += len(path)
             if len(self._was) >= MAX_CHANGES or self._chars > MAX_CHANGES_CHARS:
@@ -397,10 +409,10 @@ class _TreeLook:
             finally:
                 os.close(held)
 
-    # -- what is in it -----------------------------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------------------------
 
     def unread(self) -> list[ChangedFile]:
-        """The changes that were found, without contents."""
+        """The changes, without contents."""
         return [
             _change(path, was, self._now[path])
             for path, was in self._was.items()
@@ -408,7 +420,7 @@ class _TreeLook:
         ]
 
     def read(self, root: Root, most: int) -> list[ChangedFile]:
-        """The changes, with digests and texts of the first `most`. A file that only seemed to change is left out."""
+        """The changes, with digests and contents of the first `most`. A file with unchanged content is left out."""
         left, found = READ_ALL_BYTES, list[ChangedFile]()
         for change in self.unread():
             was, now = self._was[change.path], self._now[change.path]
@@ -424,7 +436,7 @@ class _TreeLook:
                 left -= now.size
                 raw = self._content(root, change.path, now)
             if raw is not None and raw == before and was is not None and now.mode == was.mode:
-                continue  # touched, or written with what was there
+                continue  # touched, or written with the same content
             if raw is not None:
                 change = change._replace(digest=_digest(raw))
             found.append(self._with_texts(change, before, raw if now.size <= TEXT_BYTES else None))
@@ -447,7 +459,7 @@ class _TreeLook:
             os.close(held)
 
     def _read(self, held: int, facts: Facts) -> bytes | None:
-        """The content of a held file, kept if it is small. None if it cannot be read, or changes meanwhile."""
+        """Read an open file, and keep a small content. None if the file cannot be read, or changes meanwhile."""
         try:
             if _facts(os.fstat(held)) != facts:
                 return None

@@ -24,6 +24,8 @@ SLOTS = 0x10000
 _RANGES = 0x0FFF  # ranges of `SLOTS` uids below the signed limit
 CAP_SYS_ADMIN = 21
 _FULL_MAP = ["0", "0", "4294967295"]
+INOTIFY_QUEUES, INOTIFY_WATCHES = 8, 8_192
+"""The most inotify(7) queues and watches of a cell in a user namespace. A user has 128 queues by default."""
 _MAX_IDMAPS = 256
 _STACK_BYTES = 64 * 1024  # enough for pause(3) and a signal handler
 _idmaps: dict[tuple[int, int, int, int], int] = {}
@@ -120,6 +122,18 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     write_file("/proc/self/setgroups", "deny", step="deny setgroups", **what)
     write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1", step="write uid_map", **what)
     write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1", step="write gid_map", **what)
+    _bound_inotify()
+
+
+def _bound_inotify() -> None:
+    """Bound the inotify queues and watches of this user namespace. The kernel charges them to the user who has made it
+    too, so a cell could take all that the supervisor and this user's other programs may have."""
+    for name, most in (("instances", INOTIFY_QUEUES), ("watches", INOTIFY_WATCHES)):
+        try:
+            with open(f"/proc/sys/user/max_inotify_{name}", "wb", buffering=0) as file:
+                file.write(b"%d" % most)
+        except OSError:  # the kernel has no inotify, or /proc/sys is read-only, as in most containers
+            pass
 
 
 def user_namespace_cure(refused: int = 0) -> str:

@@ -66,5 +66,5 @@ def test_only_infrastructure_errors_are_raised() -> None:
     for other in (Overloaded(message="no room"), Cancelled(message="gone")):
         with pytest.raises(InfrastructureFailure, match=f"look: {other.message}"):
             answered(ToolResult.build(error=other, tool="look"))
-    with pytest.raises(UsageError, match="no SessionSource"):
+    with pytest.raises(UsageError, match="not a SessionSource"):
         source_of("textwrap:dedent")

@@ -189,6 +189,23 @@ def test_a_withdrawn_or_revoked_row_that_is_put_back_is_over(
         assert opened.submit(asked(), SCHEMA).id != request.id
 
 
+def test_after_a_loss_of_the_journal_no_approval_that_was_given_holds(
+    store: Approvals, again: Callable[..., Approvals]
+) -> None:
+    given, waits, denied, third = [store.submit(asked(arguments={"amount": amount}), SCHEMA) for amount in (1, 2, 3, 4)]
+    store.approve(given.id)
+    store.deny(denied.id)
+    standing = store.approve(third.id, for_session=True)
+    assert standing is not None
+    started = again()
+    assert started.end_answers() == 3
+    assert {id for id, _how, _request in started.newly_ended()} == {given.id, third.id, standing.id}
+    with pytest.raises(Unusable, match="withdrawn"):
+        started.take(given.id)
+    assert started.standing() == [] and started.take(waits.id) is None
+    assert started.take(denied.id) == (Denied(), "")
+
+
 def test_a_process_that_hangs_in_its_transaction_does_not_hold_up_the_count(path: Path, store: Approvals) -> None:
     """The supervisor counts on its event loop."""
     store.submit(asked(), SCHEMA)

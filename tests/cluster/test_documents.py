@@ -19,7 +19,7 @@ def test_the_programs_of_the_page_run_and_print_what_it_shows(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json")],
         cwd=tmp_path,
-        env={**own, **environment(), "RAY_USAGE_STATS_ENABLED": "0"},
+        env={**own, **environment(), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"},
         capture_output=True,
         text=True,
         timeout=110,

@@ -1,13 +1,15 @@
 """Every example runs, prints something, and leaves nothing behind."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import programs as warmed
 
 from .pages import ROOT, programs
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by tests/testing/test_plugin.py
 
@@ -29,7 +31,7 @@ SAYS = {
 
 
 def run(program: Path, cwd: Path) -> str:
-    done = subprocess.run([sys.executable, program], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = warmed.run([sys.executable, "-I", str(program)], timeout=60, cwd=cwd, fork_zygotes=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -16,6 +16,7 @@ LOOK_ALIKES = re.compile(r"[a-z*-]*mple\.(?:com|org)|\*\.com")
 SPECIFICATIONS = {
     "github.com": "the schema test suite, and the sources of the comparison",
     "json-schema.org": "identifiers of dialects",
+    "k8s.io": "the API groups of Kubernetes, not hosts",
     "keepachangelog.com": "the format of the changelog",
     "prometheus.io": "the format of the metrics",
     "python.org": "whose builds of Python have what others leave out",

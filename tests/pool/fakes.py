@@ -69,6 +69,7 @@ class FakeCell(Stateful):
         self.idle_since = 0.0
         self.ahead_due = float("inf")
         self.unfit = False
+        self.lowered = False
         self.done: list[Action] = []
         self._kept_state = False  # whether its kept process has had a call
 

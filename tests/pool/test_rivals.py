@@ -48,6 +48,11 @@ def test_a_process_is_niced_with_its_scheduling_group_once_it_has_one() -> None:
         assert os.getpriority(os.PRIO_PROCESS, leader.pid) == 5
         group = Path(f"/proc/{leader.pid}/autogroup")
         assert not group.exists() or os.geteuid() or group.read_text().endswith("nice 5\n")
+        if os.geteuid() == 0:
+            assert lower(leader.pid, 2, before=7) and os.getpriority(os.PRIO_PROCESS, leader.pid) == 5, "its own value"
+            assert lower(leader.pid, 0, before=5)
+            assert os.getpriority(os.PRIO_PROCESS, leader.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+            assert not group.exists() or group.read_text().endswith("nice 0\n")
     finally:
         for each in (child, leader):
             each.communicate(b"\n")

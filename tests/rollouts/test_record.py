@@ -137,7 +137,7 @@ async def test_an_attempt_that_kills_its_program_does_not_do_so_for_ever(
     edit(record, "UPDATE attempts SET trajectory = NULL, running = 1, tries = 3")
     one = await run(2)
     assert (one.outcome, one.tries, one.is_sample) == (RolloutOutcome.INTERRUPTED, 3, False)
-    assert "died in try 3" in one.message
+    assert "died during try 3" in one.message
     edit(record, "UPDATE attempts SET trajectory = NULL, running = 1, tries = 2")
     assert (await run(2)).output == 3
 
@@ -165,7 +165,7 @@ async def test_a_record_has_one_writer_and_takes_no_other_task_for_a_known_one(
     with pytest.raises(UsageError, match="The task '1' has other data"):
         async with of("a", "c"):
             pass
-    with pytest.raises(UsageError, match="no JSON data"):
+    with pytest.raises(UsageError, match="not JSON data"):
         async with of("a", "b", object()):
             pass
     async with of("a", "b", "c") as trajectories:

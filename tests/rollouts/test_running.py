@@ -150,7 +150,7 @@ async def test_what_is_no_json_data_is_a_failure(shared: Supervisor, workspace: 
         return object()
 
     one = await only(shared, workspace, agent)
-    assert one.outcome is RolloutOutcome.FAILED and "no JSON data" in one.message
+    assert one.outcome is RolloutOutcome.FAILED and "not JSON data" in one.message
 
 
 async def test_an_agent_that_hangs_is_ended_at_its_deadline_with_its_call(shared: Supervisor, workspace: Path) -> None:

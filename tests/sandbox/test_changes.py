@@ -98,6 +98,21 @@ def test_a_directory_that_becomes_a_link_shows_nothing_behind_it(tree: WatchedTr
     assert seen(tree) == {}
 
 
+def test_a_root_that_was_replaced_is_told_whatever_its_inode_number(tree: WatchedTree, tmp_path: Path) -> None:
+    away = tmp_path.with_name(f"{tmp_path.name}-away")
+    tmp_path.rename(away)
+    tmp_path.mkdir()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "unseen").touch()
+    tree.top.inode = tmp_path.stat().st_ino  # as if it was given the same number again
+    assert "moved or replaced" in tree.look(10).unknown and tree.is_lost
+    assert tree.begin() == ""
+    tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-later"))
+    os.symlink("/etc", tmp_path)
+    assert tree.look(10).unknown and tree.is_lost and tree.begin() and tree.files == 0
+    tmp_path.unlink()
+
+
 def test_after_lost_events_everything_is_looked_at(
     tree: WatchedTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import CellProfile, Limits
-from toolcell_sandbox.identity import FIRST_UID, SLOTS, unused_slots
+from toolcell_sandbox.identity import FIRST_UID, INOTIFY_QUEUES, SLOTS, unused_slots
 
 ERRNO_OF = """
 import ctypes, errno, json, os, sys
@@ -38,6 +38,17 @@ def test_a_cell_has_no_privilege_and_an_unprivileged_uid(any_cell: Any) -> None:
     """
     result = any_cell(ERRNO_OF + _dedent(code))
     assert result.value == ["0" * 16] * 5 + ["1", "2", True]
+
+
+def test_a_cell_cannot_take_the_inotify_queues_of_the_user_who_runs_it(any_cell: Any) -> None:
+    code = """
+    taken = 0
+    while taken < 200 and attempt("inotify_init1", 0) >= 0:
+        taken += 1
+    answer([taken, os.getuid()])
+    """
+    taken, uid = any_cell(ERRNO_OF + _dedent(code)).value
+    assert uid >= FIRST_UID or taken == INOTIFY_QUEUES  # a cell of root has a uid, and so a number, of its own
 
 
 def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:

@@ -153,5 +153,5 @@ async def test_a_reward_may_be_given_for_a_step(source: SessionSource) -> None:
 async def test_wrong_names_are_told(source: SessionSource) -> None:
     with pytest.raises(UsageError, match="cuont"):
         tool_of(source, "cuont")
-    with pytest.raises(UsageError, match="no SessionSource"):
+    with pytest.raises(UsageError, match="not a SessionSource"):
         VerlTool({"sessions": "tests.training.kit:TOOLS", "tool": "count"})

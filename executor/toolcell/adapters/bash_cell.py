@@ -1,4 +1,4 @@
-"""`BashCell`: shells with state in a cell. Directory, variables, functions and jobs last. No framework is imported.
+"""`BashCell`: bash shells that keep their directory, variables, functions and jobs. Imports no framework.
 
 Supervisor([*workspace_tools(), BashCell()])
 """
@@ -29,12 +29,12 @@ from .workspace import FOR_PROGRAMS
 __all__ = ["BashCell", "ShellEvent", "ShellStep"]
 
 MAX_OUTPUT = 200_000
-"""The bytes of output that an event holds: the first and the last half."""
+"""The most bytes of output in an event. Of a longer output, the middle is left out."""
 _CHUNK = 65_536
 
 
 class ShellStep(BaseModel):
-    """What to do with the shell of a name. `expect` are texts whose output also ends a step."""
+    """One step in the shell named `shell`. A step also ends when the output has one of the texts in `expect`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,7 +46,7 @@ class ShellStep(BaseModel):
 
 
 class ShellEvent(BaseModel):
-    """How a step has ended. `exit_code` is None if there is none: the program still runs, or the shell has ended."""
+    """How a step ended. `exit_code` is None while the program still runs. `expected` is the text that was found."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class ShellEvent(BaseModel):
 
 
 class BashCell(TypedTool[ShellStep]):
-    """Shells of a session, by name. Each is a bash on pipes, without a terminal."""
+    """The shells of a session, by name. Each is a bash on pipes, without a terminal."""
 
     name = "bash_session"
     lifetime: Lifetime = "session"
@@ -97,7 +97,7 @@ class BashCell(TypedTool[ShellStep]):
 
 
 class _Bash:
-    """One shell. Its output is read up to a marker that its command prints last."""
+    """One shell. After each command, it prints a marker, and its output is read up to the marker."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._process = subprocess.Popen(
@@ -109,15 +109,15 @@ class _Bash:
             start_new_session=True,
         )
         self._marker = ""
-        """The marker of the command that runs, if one does."""
+        """The marker of the running command, "" without one."""
         self._stale: list[str] = []
-        """The markers of commands that still ran when the next one was sent."""
+        """The markers of earlier commands that still ran when the next command was sent."""
         self._write("trap : INT\n")  # an interrupt ends the command, and not the shell
 
     def run(self, command: str, expect: list[str], end: float) -> ShellEvent:
-        """Run a command, whose input is empty."""
+        """Run a command with an empty standard input."""
         checked = subprocess.run(["/bin/bash", "-n"], input=command.encode(), capture_output=True, check=False)
-        if checked.returncode != 0:  # an open quote would take the marker into the command
+        if checked.returncode != 0:  # after an open quote, the marker would be a part of the command
             return ShellEvent(event="syntax_error", output=checked.stderr.decode(errors="backslashreplace"))
         if self._marker:
             self._stale.append(self._marker)
@@ -126,8 +126,8 @@ class _Bash:
         return self._read(expect, end)
 
     def send(self, text: str, expect: list[str], end: float) -> ShellEvent:
-        """Send a line to the shell or the program that runs in it, and read up to one of `expect`, or the program's
-        end."""
+        """Send a line to the shell, or to the program that runs in it. Read up to one of `expect`, or up to the
+        program's end."""
         if not self._marker:
             self._marker = secrets.token_hex(16)
             self._write(f"eval {shlex.quote(text)}; printf '%s:%d:' {self._marker} $?\n")
@@ -136,7 +136,7 @@ class _Bash:
         return self._read(expect, end)
 
     def interrupt(self, expect: list[str], end: float) -> ShellEvent:
-        """Interrupt what runs. What does not end in half the time is killed."""
+        """Interrupt the running command. Kill the processes that do not end in half the time."""
         now = time.monotonic()
         if not self._marker:
             return ShellEvent(event="done", exit_code=0)
@@ -188,7 +188,7 @@ class _Bash:
 
 
 class _Printed:
-    """What a command has printed: the first and the last half of the most that is kept."""
+    """The output of a command. Of more than `MAX_OUTPUT` bytes, only the beginning and the end are kept."""
 
     def __init__(self) -> None:
         self.head = b""
@@ -212,7 +212,7 @@ class _Printed:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes below this one, from /proc (proc_pid_task_children(5))."""
+    """The descendants of a process, from /proc (proc_pid_task_children(5))."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             found = [int(each) for each in file.read().split()]

@@ -1,4 +1,4 @@
-"""OpenRLHF: an environment for its multi-turn agents, whose steps run the model's calls in a session.
+"""OpenRLHF: an environment for multi-turn agents. Its steps run the model's calls in a session.
 
     class AgentInstance(CellAgentInstance):                         # the file of `--train.agent_func_path`
         sessions = SessionSource(base_tools(), workspace="runs")
@@ -8,7 +8,7 @@
     class AgentExecutor(MultiTurnAgentExecutor):
         def __init__(self): super().__init__(AgentInstance)
 
-OpenRLHF is installed as its documentation says; there is no extra.
+There is no extra: install OpenRLHF by its own documentation.
 """
 
 from abc import abstractmethod
@@ -31,10 +31,10 @@ __all__ = ["CellAgentInstance"]
 class CellAgentInstance(AgentInstanceBase):
     """One trajectory: a session that `reset` opens, and the last step closes.
 
-    `sessions` is a SessionSource or its import path; its `prepare` gets the label. A text of the model without a call
-    ends the trajectory, and so does step number `max_steps`. Then `reward_of` is asked, while the session is open. A
-    session whose trajectory OpenRLHF has ended by itself expires.
-    An error of a tool is text for the model. An infrastructure error raises InfrastructureFailure.
+    `sessions` is a SessionSource or its import path. `prepare` of the source gets the label. The trajectory ends with a
+    text of the model without a call, or with step number `max_steps`. Then `reward_of` is called, and after it the
+    session is closed. If OpenRLHF itself ends a trajectory, the session stays open until it expires.
+    The model reads an error of a tool as text. An infrastructure error raises InfrastructureFailure.
     """
 
     sessions: ClassVar[SessionSource | str]
@@ -46,14 +46,14 @@ class CellAgentInstance(AgentInstanceBase):
 
     @abstractmethod
     def calls_of(self, text: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        """The calls that the model asks for in this text, each a name with arguments."""
+        """The calls in this text of the model, each a tool's name with arguments."""
 
     @abstractmethod
     async def reward_of(self, session: Session, states: Mapping[str, Any]) -> float:
         """The reward of the trajectory. `states` has "observation_text", "action_text" and "label"."""
 
     def feedback(self, results: Sequence[ToolResult]) -> str:
-        """The text with which the conversation goes on: override this for the chat template of the model."""
+        """The next text of the conversation. Override this for the chat template of the model."""
         return "\n" + "\n".join(result.for_model() for result in results) + "\n"
 
     async def reset(self, states: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""SessionSource: sessions for frameworks that make their tools and environments themselves, from a name in a file.
+"""`SessionSource`: sessions for frameworks that make their tools and environments from names in a configuration file.
 
-SESSIONS = SessionSource(base_tools(), workspace="runs")    # in my_sessions.py; the framework's file names it
+SESSIONS = SessionSource(base_tools(), workspace="runs")    # in my_sessions.py: "my_sessions:SESSIONS"
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,9 +27,10 @@ __all__ = ["SessionSource", "answered", "source_of"]
 class SessionSource:
     """Opens a session, in a workspace of its own, for each trajectory of a framework.
 
-    The supervisor starts with the first session, on the event loop that asks for it; a framework's process has one.
-    Each session has the new directory `workspace`/NAME, which `prepare(task, directory)` may fill; `task` is what the
-    framework gives. A session that nobody closes expires after `ttl_s` seconds. `options` are for `Supervisor`.
+    The supervisor starts with the first session, on the event loop that opens it. Each process of a framework has its
+    own supervisor. Each session has the new directory `workspace`/NAME, which `prepare(task, directory)` may fill.
+    `task` is the value from the framework. An unclosed session expires after `ttl_s` seconds. `options` are for
+    `Supervisor`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class SessionSource:
         """The tools, by name."""
 
     async def open(self, name: str, task: Any = None) -> Session:
-        """Open the session of this name. Raises UsageError on another event loop than the first."""
+        """Open a session with this name. Raises UsageError on another event loop than that of the first session."""
         supervisor = await self._started()
         directory = self._workspace / name
         await in_thread(lambda: directory.mkdir(parents=True, exist_ok=True))
@@ -68,7 +69,7 @@ class SessionSource:
         return await supervisor.open_session(self._kind, workspace=directory, session_id=name, **self._session_options)
 
     async def aclose(self) -> None:
-        """End the supervisor, and with it all sessions. The next session starts another one."""
+        """Close the supervisor and its sessions. The next `open` starts another supervisor."""
         supervisor, self._supervisor, self._starting = self._supervisor, None, None
         if supervisor is not None:
             await supervisor.aclose()
@@ -78,7 +79,7 @@ class SessionSource:
         if self._starting is None:
             self._starting, self._loop = anyio.Lock(), loop
         if loop != self._loop:
-            raise UsageError("This SessionSource is used on another event loop. Make one for each loop.")
+            raise UsageError("This SessionSource belongs to another event loop. Make one for each loop.")
         async with self._starting:
             if self._supervisor is None:
                 supervisor = Supervisor(self._tools, **self._options)
@@ -88,15 +89,15 @@ class SessionSource:
 
 
 def source_of(given: object) -> SessionSource:
-    """The source, or what the import path `module:name` leads to. Raises UsageError."""
+    """The source, or the source at the import path `module:name`. Raises UsageError."""
     source = found(given)
     if not isinstance(source, SessionSource):
-        raise UsageError(f"{given!r} is no SessionSource. Name one as 'package.module:NAME'.")
+        raise UsageError(f"{given!r} is not a SessionSource. Pass one, or its import path: 'package.module:NAME'.")
     return source
 
 
 def answered(result: ToolResult) -> ToolResult:
-    """The result, which a model may see. Raises InfrastructureFailure if the call failed outside of its tool."""
+    """The result, for the model. Raises InfrastructureFailure if the call failed outside its tool."""
     if result.error is not None and is_infrastructure(result.error):
         raise InfrastructureFailure(f"{result.tool}: {result.error.message}")
     return result

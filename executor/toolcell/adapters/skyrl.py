@@ -24,11 +24,12 @@ __all__ = ["CellToolGroup"]
 
 
 class CellToolGroup(ToolGroup):
-    """The tools of one session, by name: one group for each environment, so that each trajectory has a session.
+    """The tools of one session, by name. Make one group for each environment, so that each trajectory has its own
+    session.
 
-    SkyRL gives a tool's arguments in order, as a list or a tuple. They are the schema's parameters in its order; one
-    mapping of parameters by name is taken as well. The answer is a text, an error of the tool too. An infrastructure
-    error raises InfrastructureFailure. The environment's `close` closes the session.
+    SkyRL passes the arguments of a tool as a list or a tuple, in the order of the schema's parameters. A single mapping
+    of arguments by name works too. The answer is a text, also for an error of the tool. An infrastructure error raises
+    InfrastructureFailure. The environment's `close` must close the session.
     """
 
     def __init__(self, session: Session, name: str = "toolcell") -> None:

@@ -1,4 +1,4 @@
-"""SWE-ReX: a session as a runtime, in whose cells shells run, commands run and files lie.
+"""SWE-ReX: a session as a runtime. Its shells and commands run in cells, and see the files of the cell.
 
     runtime = CellRuntime(session)                                 # the supervisor has swe_rex_tools()
     await runtime.create_session(CreateBashSessionRequest())
@@ -60,9 +60,9 @@ from .workspace import workspace_tools
 __all__ = ["CellRuntime", "swe_rex_tools"]
 
 NO_TIMEOUT_S = 3600.0
-"""The time of a command that has none: nothing in a cell runs without a deadline."""
+"""The timeout of a command without one, because each call has a deadline."""
 SLACK_S = 5.0
-"""How much later than a command its call ends."""
+"""The time from the timeout of a command to the deadline of its call."""
 
 
 def swe_rex_tools() -> list[Tool[..., Any]]:
@@ -73,10 +73,10 @@ def swe_rex_tools() -> list[Tool[..., Any]]:
 class CellRuntime(AbstractRuntime):
     """SWE-ReX's runtime on a session. `close` closes the session only with `closes_session=True`.
 
-    Where it differs from SWE-ReX's own: a shell has pipes and no terminal, so programs that need one do not run in it,
-    and a command reads an empty input; a job that `execute` leaves behind ends with its command; a command without a
-    timeout has an hour. Paths are those of the cell. A command that needs approval needs an approver of the supervisor.
-    An infrastructure error raises InfrastructureFailure.
+    Differences from SWE-ReX's own runtime: a shell has pipes and no terminal, so programs that need a terminal do not
+    run. A command in a shell reads an empty standard input. Background processes of `execute` end with its command. A
+    command without a timeout has one hour. Paths are paths in the cell. If a command needs approval, the supervisor
+    needs an approver. An infrastructure error raises InfrastructureFailure.
     """
 
     def __init__(self, session: Session, *, closes_session: bool = False, logger: logging.Logger | None = None) -> None:
@@ -97,7 +97,7 @@ class CellRuntime(AbstractRuntime):
         if request.session in self._shells:
             raise SessionExistsError(f"session {request.session} already exists")
         sources = "\n".join(f"source {shlex.quote(path)}" for path in request.startup_source)
-        # the first step also makes the cell, for which SWE-ReX plans no time
+        # the first step also makes the cell, which SWE-ReX's timeouts do not include
         event = await self._step(ShellStep(action="open", shell=request.session, command=sources, timeout_s=60.0))
         self._shells.add(request.session)
         return CreateBashSessionResponse(output=event.output)
@@ -163,7 +163,7 @@ class CellRuntime(AbstractRuntime):
         return WriteFileResponse()
 
     async def upload(self, request: UploadRequest) -> UploadResponse:
-        """Copy a file or a directory of this machine into the cell's world. Raises OSError."""
+        """Copy a file or a directory of this machine to a path in the cell. Raises OSError."""
         source, target = Path(request.source_path), Path(request.target_path)
         for path in await in_thread(lambda: _files(source)):
             data = await in_thread(path.read_bytes)
@@ -222,7 +222,7 @@ def _checked(seen: BashObservation, action: BashAction) -> BashObservation:
 
 
 def _argv(command: Command) -> list[str]:
-    """The program and its arguments, in its directory, with its environment in place of the cell's."""
+    """The program and its arguments. Programs before it set the directory, and replace the cell's environment."""
     given = command.command
     if command.shell:
         argv = ["/bin/sh", "-c", *([given] if isinstance(given, str) else given)]
@@ -232,11 +232,11 @@ def _argv(command: Command) -> list[str]:
         argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in command.env.items()), *argv]
     if command.cwd is not None:
         argv = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', command.cwd, *argv]
-    return ["/usr/bin/env", *argv] if len(argv) == 1 else argv  # a single text would be a script
+    return ["/usr/bin/env", *argv] if len(argv) == 1 else argv  # `workspace_run` would take a single text as a script
 
 
 def _files(source: Path) -> list[Path]:
-    """The files of a directory, links to directories left out; or the file itself. Raises OSError."""
+    """The files below a directory, without links to directories; or the file itself. Raises OSError."""
     if not source.is_dir():
         return [source]
     return [Path(root, name) for root, _, names in os.walk(source) for name in names]

@@ -1,4 +1,4 @@
-"""verl: the tools of a session as tools of verl's agent loop, one session for each trajectory.
+"""verl: the tools of a session as tools of verl's agent loop, with one session for each trajectory.
 
     tools:                                                         # the file of `multi_turn.tool_config_path`
       - class_name: toolcell.adapters.verl.VerlTool
@@ -29,17 +29,18 @@ from .session_source import SessionSource, answered, source_of
 __all__ = ["VerlTool", "schema_of"]
 
 _TRAJECTORIES: "weakref.WeakKeyDictionary[object, dict[object, asyncio.Task[Session]]]" = weakref.WeakKeyDictionary()
-"""The sessions of each trajectory that is under way, by verl's `agent_data` and the source. Its tools share them."""
+"""The sessions of the running trajectories, by verl's `agent_data` and the source. The tools of a trajectory share
+them."""
 
 
 class VerlTool(BaseTool):
     """One tool of a session. `config` has `sessions`, a SessionSource or its import path, and `tool`, the tool's name.
 
-    In verl's agent loop, the session belongs to the trajectory, and is closed when its `agent_data` is gone. `create`
-    gets `create_kwargs`, the task for `SessionSource(prepare=…)`. Without an `agent_data`, the session belongs to the
-    instance, and `release` closes it.
-    An error of the tool is text for the model. An infrastructure error raises InfrastructureFailure. The reward of a
-    step is 0; override `reward_of`.
+    In verl's agent loop, the session belongs to the trajectory, and is closed when the trajectory's `agent_data` is
+    garbage-collected. Without an `agent_data`, the session belongs to the instance, and `release` closes it. `create`
+    gets `create_kwargs`, the task for `SessionSource(prepare=…)`.
+    The model reads an error of the tool as text. An infrastructure error raises InfrastructureFailure. The reward of a
+    step is 0. Override `reward_of` for another one.
     """
 
     def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
@@ -47,14 +48,14 @@ class VerlTool(BaseTool):
         declaration = self._source.declarations.get(config.get("tool", ""))
         if declaration is None:
             names = ", ".join(self._source.declarations)
-            raise UsageError(f"config['tool'] is {config.get('tool')!r}, and the sessions have: {names}.")
+            raise UsageError(f"The sessions have no tool {config.get('tool')!r}. Set 'tool' to one of: {names}.")
         self._tool = declaration.name
         self._tasks: dict[str, Any] = {}
         self._own: dict[str, asyncio.Task[Session]] = {}
         super().__init__(config, tool_schema or schema_of(declaration))  # pyright: ignore[reportUnknownMemberType]
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Begin an instance, without a session yet."""
+        """Begin an instance. Its session is opened at the first call."""
         id = instance_id or uuid4().hex
         self._tasks[id] = kwargs.get("create_kwargs", kwargs)
         return id, ToolResponse()
@@ -62,7 +63,7 @@ class VerlTool(BaseTool):
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float, dict[str, Any]]:
-        """Make the call. The metrics are the seconds that it took and waited, and whether it was an error."""
+        """Make the call. The metrics are its run time and its waiting time in seconds, and whether it was an error."""
         session = await self._session(instance_id, kwargs.get("agent_data"))
         result = answered(await steady_call(session, self._tool, parameters))
         metrics = {"wall_s": result.usage.wall_s, "queue_s": result.usage.queue_s, "error": float(result.is_error)}
@@ -80,7 +81,7 @@ class VerlTool(BaseTool):
             await (await opening).close(grace_s=0)
 
     async def _session(self, instance_id: str, agent_data: object) -> Session:
-        """The session of the trajectory, or of the instance. Calls of one turn run side by side, and open one."""
+        """The session of the trajectory, or of the instance. Concurrent calls of one turn open only one session."""
         homes: dict[Any, asyncio.Task[Session]] = self._own
         home: object = instance_id
         if agent_data is not None:
@@ -98,7 +99,7 @@ class VerlTool(BaseTool):
 
 
 def _end(loop: asyncio.AbstractEventLoop, opening: "asyncio.Task[Session]") -> None:
-    """Close the session of a trajectory that is gone. The collector may call this in any thread."""
+    """Close the session of an ended trajectory. The garbage collector may call this in any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(lambda: _closing.add(asyncio.ensure_future(_close(opening))))
 
@@ -135,8 +136,8 @@ def _picture(data: bytes) -> Any:
 
 
 def schema_of(declaration: ToolDeclaration) -> OpenAIFunctionToolSchema:
-    """The declaration as verl's schema, which knows a type, a description and an enum for each parameter, and nothing
-    below. The supervisor validates arguments against the whole schema."""
+    """The declaration as verl's schema, which has a type, a description and an enum for each parameter, and no nested
+    schema. The supervisor validates arguments against the whole schema."""
     schema = declaration.parameters_schema
     parameters = {
         "type": "object",

@@ -293,6 +293,19 @@ class Approvals:
                     found.append((entry.id, reasons[0]))
         return found
 
+    def end_answers(self) -> int:
+        """Withdraw every approval that was not used, and revoke the standing ones, because nothing tells any more
+        whether their rows were put back. Requests that wait for an answer stay. Returns how many there were."""
+        with self._changing():
+            found = [entry.id for entry in self._table.all() if entry.state == "approved"]
+            standing = [each.id for each in self._table.standing()]
+            for id in found:
+                self._table.mark_withdrawn(id)
+            for id in standing:
+                self._table.revoke_standing(id)
+            self._ended.update(found, standing)
+            return len(found) + len(standing)
+
     def newly_ended(self) -> list[tuple[str, str, ApprovalRequest | None]]:
         """The requests and standing approvals that were withdrawn or revoked, by this process or another, since the
         last time: the id, "withdrawn" or "revoked", and the request, if it is valid. From now on they are over, even if

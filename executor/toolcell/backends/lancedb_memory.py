@@ -12,11 +12,11 @@ from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgpack
 
+from toolcell.backends.closing import ClosedByWith
 from toolcell.backends.embedding import Embedder
 from toolcell.backends.errors import BackendError, Unreachable
 from toolcell.backends.protocols import MemoryRecord
@@ -41,7 +41,7 @@ ANSWER_S: Final = 30.0
 _ANSWER_BYTES = 64 * 1024 * 1024
 
 
-class LanceDBMemory:
+class LanceDBMemory(ClosedByWith):
     """Records in the LanceDB directory `path`, kept until deleted. Implements `MemoryStore`.
 
     LanceDB runs in a process of its own, which is started at the first use and again after a crash, and ends with this
@@ -93,14 +93,6 @@ class LanceDBMemory:
     def close(self) -> None:
         """End the process. Idempotent; every later call raises `BackendError`."""
         self._process.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _search(self, query: str, words: list[str], limit: int, namespace: str) -> list[MemoryRecord]:
         vector, least = self._vector(query), 0.0 if self._embedder is None else self._embedder.least

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolcell.backends.closing import ClosedByWith
 from toolcell.backends.database import open_database, transaction
 from toolcell.backends.embedding import Embedder
 from toolcell.backends.errors import BackendError, Unreachable
@@ -62,7 +62,7 @@ SELECT {_COLUMNS}, score FROM (
 """
 
 
-class SQLiteMemory:
+class SQLiteMemory(ClosedByWith):
     """Records in `path`, kept until deleted; ":memory:" keeps them until `close`. Implements `MemoryStore`.
 
     Opening creates the file (and its folder) for this user only. Several processes may have it open. All methods are
@@ -121,14 +121,6 @@ class SQLiteMemory:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _search(self, query: str, words: list[str], limit: int, namespace: str) -> list[MemoryRecord]:
         if self._meaning is None:

@@ -9,7 +9,7 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
+__all__ = ["FILES", "LOOKS", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
 
 T = TypeVar("T")
 _numbers = count()
@@ -80,6 +80,8 @@ class Threads:
 
 FILES: Final = Threads(16)
 """For work in workspaces. A file system that hangs holds none of the embedding program's threads."""
+LOOKS: Final = Threads(8)
+"""For looks at the files that calls have changed. A file system that hangs holds none of the other threads."""
 STREAMS: Final = Threads(4)
 """For what calls print. A flood of output holds none of the other threads."""
 SWEEPS: Final = Threads(2)

@@ -1,4 +1,4 @@
-"""The files that a call has changed, as artifacts of its result."""
+"""Make artifacts of the files that a call has changed."""
 
 import os
 import time
@@ -18,13 +18,15 @@ DIFF_CHARS: Final = 20_000
 DIFFS_CHARS: Final = 100_000
 """The most characters of the diffs of one result."""
 COMPARED_LINES: Final = 1_000
-"""The most lines of a change that are compared, old and new ones: comparing takes time by their product."""
+"""The most lines of a change that are compared, old and new ones: the time grows with their product."""
 DIFFS_S: Final = 0.5
+SHORT_BYTES, SHORT_LINES = 8_192, 60
+"""The most bytes and lines that are compared on the event loop: about 0.5 ms at worst."""
 _OWN_KINDS: Final = frozenset({"created", "modified", "deleted"})
 
 
 async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
-    """The result with an artifact for each file that the call has changed, and a notice if some may be missing."""
+    """The result with an artifact for each changed file, and a notice if some may be missing."""
     listed = call.listed or await listed_of(call)
     notices = result.notices
     if listed.unknown or listed.found > len(listed.artifacts):
@@ -33,25 +35,32 @@ async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
 
 
 async def listed_of(call: CallChanges) -> ListedChanges:
-    """The changes of a call as artifacts, at most `call.most` and of bounded size, with diffs."""
+    """The changes of a call as artifacts with diffs, at most `call.most` and of bounded size."""
     changes = sorted(call.found.values(), key=_order)[: call.most]
-    if any(change.before is not None and change.after is not None for change in changes):
+    texts = [each for each in changes if each.before is not None and each.after is not None]
+    if not texts or _are_short(texts):
+        made = _artifacts(changes)  # comparing so little takes less than a thread
+    else:
         try:
             made = await FILES.run(partial(_artifacts, changes))
         except NoThread:
             made = [_artifact(change) for change in changes]
-    else:
-        made = [_artifact(change) for change in changes]
     return ListedChanges(made, len(call.found), call.unknown)
 
 
+def _are_short(changes: list[ChangedFile]) -> bool:
+    texts = [text for change in changes for text in (change.before, change.after) if text]
+    return sum(map(len, texts)) <= SHORT_BYTES and sum(text.count(b"\n") + 1 for text in texts) <= SHORT_LINES
+
+
 def _order(change: ChangedFile) -> tuple[bool, str]:
-    """What git keeps for itself comes last."""
+    """The sort key of a change: files in `.git` come last."""
     return f"/{change.path}".find("/.git/") >= 0, change.path
 
 
 def _merged(declared: list[Artifact], found: list[Artifact]) -> list[Artifact]:
-    """The artifacts of the tool, with the facts that the supervisor has found, and the other changed files."""
+    """The artifacts of the tool, with the facts that the supervisor found, then the artifacts of the other changed
+    files."""
     by_path = {each.path: each for each in found}
     merged = [_known(each, by_path.pop(each.path, None)) for each in declared]
     return [*merged, *by_path.values()]
@@ -80,7 +89,7 @@ def _artifact(change: ChangedFile, diff: str | None = None) -> Artifact:
 
 
 def _text(path: str) -> str:
-    """A path as text that JSON can hold: bytes that are no UTF-8 are escaped."""
+    """A path as text for JSON. Bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

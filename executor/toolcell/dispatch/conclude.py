@@ -4,10 +4,11 @@ from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.protection import Watch
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ExecutionError, ToolError
-from toolcell_tools.result import ToolResult, Usage
+from toolcell_tools.result import Notice, ToolResult, Usage
 
 from . import hooks
 from .admit import judge
@@ -15,74 +16,42 @@ from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
 from .execute import Ran
+from .output import OutputSchema
 from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
 from .redacted import redacted, redacted_error, type_only
 from .result import in_userns, result_of, state_lost
 from .route import Route
+from .services import Caller, Services
 from .serving import SessionRun
 from .streams import READ_ON
 
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
-    """The result of a call that has run."""
-    route, outcome, used, run, watch, confirmation = ran
-    services, caller, tool = context.services, context.caller, route.tool
+    """The result of a call that has run. Steps that a plain call does not need are not entered: each takes time."""
+    services, caller = context.services, context.caller
+    route, outcome, used, run, _watch, confirmation = ran
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
-    # render
-    if (
-        outcome.reason == "exception"
-        and outcome.ending == "error"
-        and "type" in (caller.profile.exceptions, route.declaration.exceptions)
-    ):
-        outcome = type_only(outcome)
-    result, lie = result_of(route, call, outcome, used)
-    if run is not None:
-        if run.cell is not None and run.cell.in_userns:
-            result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
-        if run.state_lost:
-            result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
-    answered = outcome.ending == "result"
-    if confirmation:
-        result, answered = result.model_copy(update={"confirmation": confirmation}), False
-    if lie and run is not None and run.cell is not None:
-        run.cell.calls.condemn(run, lie)
-    elif watch is not None and (answered or outcome.ending == "error"):
-        denied = trespass(caller.workspace, route.declaration, route.spec.profile, watch)
-        if denied is not None:
-            result = result.model_copy(update={**NOTHING, "error": denied})
-    if watch is not None:
-        if watch.tells:
-            found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
-            not_all = [unchecked(watch)] if watch.unknown else []
-            result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
-        elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
-            result = result.model_copy(update={"notices": (*result.notices, busy)})
+    result = _rendered(caller, call, ran)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
-    schema = checks.output if answered else None
+    schema = checks.output if outcome.ending == "result" and not confirmation else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
     if "values" in outcome.payload and result.values:
         result = _remembered(caller.data, result)
-    # after hooks
     received = used["received_bytes"]
     if services.hooks:
-        returned = result
-        result = await hooks.after(services.hooks, caller.life, call, returned, services.hook_timeout_s)
-        if returned.error is not None or result.output is not returned.output:
-            schema = checks.output
-        result = left_by_hooks(result, tool, route.limits, schema)  # always: a hook may have changed it in place
-        received = 0
+        result = await _after_hooks(context, call, route, result, schema, checks.output)
+        received = 0  # the size is no longer known
     redaction = caller.secrets.redaction
     if redaction is not None:
         result = await redacted(result, redaction, used["received_bytes"])
     if not services.overflow.fits(received) and result.error is None:
-        own = caller.workspace if caller.grants >= READ_ON else None
-        result = await services.overflow.spilled(result, own)
+        result = await _spilled(services, caller, result)
     if run is not None and run.streams is not None:
         result = await run.streams.told(result)
     if result.error is not None:
@@ -91,8 +60,78 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     result = for_people(result)
-    # record
-    tally = caller.tally  # added to here, because a call of a method would take time in each call
+    _recorded(services, caller, call, ran, result)
+    return result
+
+
+def _rendered(caller: Caller, call: ToolCall, ran: Ran) -> ToolResult:
+    """The result of the outcome, with what the cell and the audit of protected names add to it. A cell whose answer is
+    malformed is ended."""
+    route, outcome, used, run, watch, confirmation = ran
+    if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
+        outcome = type_only(outcome)
+    result, lie = result_of(route, call, outcome, used)
+    if run is not None:
+        if run.cell is not None and run.cell.in_userns:
+            result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
+        if run.state_lost:
+            result = _noticed(result, state_lost(route.tool.name, run.state_lost))
+    if confirmation:
+        result = result.model_copy(update={"confirmation": confirmation})
+    is_malformed = False
+    if lie and run is not None and run.cell is not None:
+        run.cell.calls.condemn(run, lie)
+        is_malformed = True
+    if watch is None:
+        return result
+    may_deny = outcome.ending == "error" or (outcome.ending == "result" and not confirmation)
+    return _audited(caller, route, result, watch, may_deny=may_deny and not is_malformed)
+
+
+def _hides_exceptions(caller: Caller, route: Route) -> bool:
+    """Whether the model may read only the type of an exception."""
+    return "type" in (caller.profile.exceptions, route.declaration.exceptions)
+
+
+def _audited(caller: Caller, route: Route, result: ToolResult, watch: Watch, *, may_deny: bool) -> ToolResult:
+    """The result after the audit of protected names: a denial in its place, or with notices of the findings."""
+    workspace, profile = caller.workspace, route.spec.profile
+    if may_deny and (denied := trespass(workspace, route.declaration, profile, watch)) is not None:
+        result = result.model_copy(update={**NOTHING, "error": denied})
+    if watch.tells:
+        found = [quarantined(workspace, profile, watch)] if watch.findings else []
+        not_all = [unchecked(watch)] if watch.unknown else []
+        return _noticed(result, *found, *not_all)
+    if watch.bound and (busy := held(workspace, watch, result)) is not None:
+        return _noticed(result, busy)
+    return result
+
+
+async def _after_hooks(
+    context: CallContext,
+    call: ToolCall,
+    route: Route,
+    result: ToolResult,
+    schema: OutputSchema | None,
+    output: OutputSchema | None,
+) -> ToolResult:
+    """The result that the hooks leave, checked like that of a tool. `schema` is the one that `result` was held to.
+    What a hook puts in place of an error or an output is held to `output`, the schema of the tool."""
+    services = context.services
+    left = await hooks.after(services.hooks, context.caller.life, call, result, services.hook_timeout_s)
+    if result.error is not None or left.output is not result.output:
+        schema = output
+    return left_by_hooks(left, route.tool, route.limits, schema)  # always: a hook may have changed it in place
+
+
+async def _spilled(services: Services, caller: Caller, result: ToolResult) -> ToolResult:
+    """The result, with its full output in a file if that is too long for a model."""
+    return await services.overflow.spilled(result, caller.workspace if caller.grants >= READ_ON else None)
+
+
+def _recorded(services: Services, caller: Caller, call: ToolCall, ran: Ran, result: ToolResult) -> None:
+    """Add the call to the session's tally, and write its record."""
+    used, tally = ran.used, caller.tally  # added to here, because a method's call would take time in each call
     tally.calls += 1
     tally.cpu_s += used["cpu_s"]
     tally.wall_s += used["wall_s"]
@@ -105,16 +144,19 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         services,
         caller.id,
         call,
-        tool.version,
+        ran.route.tool.version,
         result.error,
         used,
-        outcome,
+        ran.outcome,
         result.display,
         result.notices,
-        None if services.durable is None else _where(run),
+        None if services.durable is None else _where(ran.run),
         result.artifacts,
     )
-    return result
+
+
+def _noticed(result: ToolResult, *notices: Notice) -> ToolResult:
+    return result.model_copy(update={"notices": (*result.notices, *notices)})
 
 
 async def put_in_place(
@@ -139,8 +181,7 @@ async def put_in_place(
     if caller.secrets.redaction is not None:
         result = await redacted(result, caller.secrets.redaction, 0)
     if result.error is None and not services.overflow.fits(0):
-        own = caller.workspace if caller.grants >= READ_ON else None
-        result = await services.overflow.spilled(result, own)
+        result = await _spilled(services, caller, result)
     result = for_people(result)
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)

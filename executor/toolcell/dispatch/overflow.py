@@ -8,6 +8,7 @@ own store, a directory that is removed when the supervisor ends. `artifact.read(
 import errno
 import logging
 import os
+import re
 import tempfile
 import threading
 from collections import deque
@@ -26,6 +27,8 @@ from toolcell_tools.result import ToolResult
 
 _log = logging.getLogger("toolcell")
 FOLDER = ".toolcell"
+_OUTPUT = re.compile(rf"\{FOLDER}/outputs/[0-9a-f]{{16}}\.(?:txt|json)")
+_IGNORING, _IGNORED = f"{FOLDER}/.gitignore", b"*\n"
 MOST_JSON = 8
 """The most bytes of JSON for one byte of msgpack: a control character takes 6, a short number with its comma 5."""
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
@@ -44,12 +47,22 @@ class Overflow:
         self._room = keep_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[Path, str, int]] = deque()
+        self._names: set[str] = set()  # of the files in workspaces
         self._store: Path | None = None
         self._record = record or RunRecord()
 
     def fits(self, received: int) -> bool:
         """Whether a result is surely short enough for a model, by the size of its frame in bytes, if it had one."""
         return 0 < received * MOST_JSON <= self._model_bytes
+
+    def is_own(self, path: str, size: int | None) -> bool:
+        """Whether a path in a workspace, with this size or None if it is gone, is a file of this class. A call that
+        puts other files there must not hide them."""
+        if not path.startswith(f"{FOLDER}/"):
+            return False
+        if size is None:
+            return _OUTPUT.fullmatch(path) is not None  # removed to make room, maybe by another supervisor
+        return path in self._names or (path == _IGNORING and size == len(_IGNORED))
 
     async def spilled(self, result: ToolResult, workspace: Path | None) -> ToolResult:
         """`result`, with an artifact of its full output if that is too long for a model.
@@ -72,6 +85,7 @@ class Overflow:
         name = os.urandom(8).hex() + ".txt"
         with self._lock:
             path, root = f"{FOLDER}/outputs/{name}", workspace
+            self._names.add(path)
             if workspace is None or not _is_written(workspace, path, b""):
                 path, root = name, self._own_store()
                 _write_new(root, path, b"")
@@ -110,6 +124,7 @@ class Overflow:
         with self._lock:
             self._make_room(len(raw))
             path, kind, root = f"{FOLDER}/outputs/{name}", "output", workspace
+            self._names.add(path)
             try:
                 if workspace is None or not _is_written(workspace, path, raw):
                     path, kind, root = name, "stored", self._own_store()
@@ -126,6 +141,7 @@ class Overflow:
         while self._room < 0 and self._kept:
             oldest, path, freed = self._kept.popleft()
             self._room += freed
+            self._names.discard(path)
             try:
                 with Root(str(oldest)) as root:
                     root.unlink(path)
@@ -199,7 +215,7 @@ def _is_written(workspace: Path, path: str, raw: bytes) -> bool:
     """Write the file. Returns False if a tool has put something in its way in the workspace."""
     try:
         try:
-            _write_new(workspace, f"{FOLDER}/.gitignore", b"*\n")
+            _write_new(workspace, _IGNORING, _IGNORED)
         except FileExistsError:
             pass
         _write_new(workspace, path, raw)

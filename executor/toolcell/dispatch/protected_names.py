@@ -33,7 +33,7 @@ MAX_RECORDED = 1_000  # findings per call; a call can make a million files, whic
 
 
 async def audit(
-    services: Services, run: Run, guarded: Guarded, watch: Watch, last: Callable[[], Awaitable[None]]
+    services: Services, run: Run, guarded: Guarded, watch: Watch, last: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Find out what the call did to protected names, after all its processes are gone, and record it. `last` is called
     before another call may start that must not overlap."""
@@ -44,7 +44,8 @@ async def audit(
             if await guarded.leave(watch) and watch.tells:
                 record_findings(services.journal, watch)
             await _leave_kept_that_never_was(services, guarded)
-            await last()
+            if last is not None:
+                await last()
         finally:
             services.pool.release(run)
     if watch.unknown:

@@ -94,6 +94,12 @@ class DurableJournal:
         self._filler.start()
         return ends | {(record.session_id, record.call_id): record.data for record in found}
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether the index was lost together with segments of the log, so that nothing tells which approvals were used
+        or ended before."""
+        return self._log.has_gap
+
     def used_approvals(self) -> set[str]:
         """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
         return self._approvals("data LIKE '%\"used\": true%'", lambda data: bool(data.get("used")))
@@ -193,6 +199,8 @@ class DurableJournal:
                 index = index or opened_index(self._index_path)
                 if self._log.synced > index.size:
                     with LogFile(self._log.path) as file:
+                        if index.size < file.begin:  # it was made again; the next start tells of what it has lost
+                            raise RuntimeError("it lacks removed segments, start the supervisor again")
                         index.fill(self._durable(entries(file, index.head, index.size)))
                         has_removed = self._log.remove_oldest(index.size) > file.begin
                     if has_removed:

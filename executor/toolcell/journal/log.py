@@ -54,6 +54,7 @@ class JournalLog:
         self.path = path
         self._most_bytes = most_bytes
         self._begin = 0  # the offset of the open segment
+        self._removable = 0  # up to this offset, as its first record says
         self._number, self._digest = Head()
         self.size = 0
         """Bytes up to the end of the last entry, of all segments together."""
@@ -61,6 +62,8 @@ class JournalLog:
         """Bytes that are durable."""
         self.broken = ""
         """Why nothing can be appended any more, "" if it can."""
+        self.has_gap = False
+        """Whether segments were removed that hold entries after the head with which the log was opened."""
         self._also = tuple(also)
         self._fd = -1
         self._lock = threading.Lock()
@@ -88,8 +91,9 @@ class JournalLog:
                 raise OSError(f"{str(self.path)!r} is not a file.")
             with LogFile(self.path) as file:
                 if offset < file.begin:
-                    head, offset = file.head, file.begin
+                    head, offset, self.has_gap = file.head, file.begin, True
                 self._begin = file.seek(0, 2) - os.fstat(self._fd).st_size
+                self._removable = file.removable
                 (self._number, self._digest), self.size = head, offset
                 for each in entries(file, head, offset):
                     (self._number, self._digest), self.size = each.head, each.end
@@ -236,22 +240,31 @@ class JournalLog:
 
     def _open_segment(self, fd: int) -> None:
         """Append the record with which a segment begins. Raises OSError."""
-        record = opening_record(self.head, self.size)
+        removable = max(self._removable, self._removable_now())
+        record = opening_record(self.head, self.size, removable)
         digest, entry = entry_of(self._number, self._digest, record, self._packer)
         written = write(fd, entry)
         if written != len(entry):
             os.ftruncate(fd, 0)
             raise OSError(errno.ENOSPC, "the disk is full")
-        self._number, self._digest = self._number + 1, digest
+        self._number, self._digest, self._removable = self._number + 1, digest, removable
         self.size += written
 
+    def _removable_now(self) -> int:
+        """The offset from which on segments are kept while the next one is open, which may take its part of the
+        bound."""
+        kept = self._most_bytes - self._most_bytes // SEGMENTS
+        begins = [each.begin for each in closed_segments(self.path)]
+        return next((begin for begin in begins if self.size - begin <= kept), self.size)
+
     def remove_oldest(self, up_to: int) -> int:
-        """Remove closed segments that end before the offset `up_to`, the oldest first, while the log is larger than its
-        bound. Returns the offset at which the log begins now. Raises OSError."""
+        """Remove closed segments that end before the offset `up_to`, the oldest first, if the open one says that the
+        bound leaves no room for them. Returns the offset at which the log begins now. Raises OSError."""
+        up_to = min(up_to, self._removable)
         closed = closed_segments(self.path) if self._most_bytes else []
         begin = closed[0].begin if closed else self._begin
         for each in closed:
-            if self.size - begin <= self._most_bytes or each.end > up_to:
+            if each.end > up_to:
                 break
             each.path.unlink()
             begin = each.end

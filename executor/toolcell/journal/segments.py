@@ -1,9 +1,10 @@
-"""The segments of a log: closed files, and the file to which is appended. Read, they are one file.
+"""The segments of a log: the open file, to which entries are appended, and closed files. `LogFile` reads them as one.
 
-A log with a bound is cut into segments. When `journal.log` is long enough, its name becomes `journal.log.<offset>`, the
-bytes of all segments before it in 20 digits, and a new `journal.log` begins. The chain goes on across segments. The
-first entry of each but the first one is a record of the kind "segment", which says where the chain and the offsets go
-on, so that the oldest segments can be removed. Offsets count the bytes of all segments, also of the removed ones.
+A log with a bound is cut into segments. When `journal.log` is long enough, it is renamed to `journal.log.<offset>`, and
+a new `journal.log` begins. The offset is the number of bytes in all earlier segments, in 20 digits, including segments
+that were removed. The chain continues across segments. Each segment but the first begins with a record of the kind
+"segment", which has the head of the chain and the offset. It also has the offset up to which segments may be removed
+from then on, so that a reader can tell removals by the bound from other removals.
 """
 
 import errno
@@ -23,11 +24,11 @@ from .journal import Record
 KIND: Final = "segment"
 _CLOSED: Final = re.compile(r"\.(\d{20})\Z")
 _AGAIN_S: Final = 0.01
-_TRIES: Final = 5  # the writer may close a segment, or remove one, while a reader opens them
+_TRIES: Final = 5  # the writer may close or remove a segment while a reader opens the segments
 
 
 class Segment(NamedTuple):
-    """A closed segment: its file, and the offsets of its begin and its end."""
+    """A closed segment: its file, and the offsets of its beginning and its end."""
 
     path: Path
     begin: int
@@ -46,23 +47,26 @@ def closed_segments(path: Path) -> list[Segment]:
 
 
 def name_of_closed(path: Path, begin: int) -> Path:
-    """The name of the segment that begins at this offset, once it is closed."""
+    """The name that the segment which begins at this offset has after it is closed."""
     return path.with_name(f"{path.name}.{begin:020d}")
 
 
-def opening_record(head: Head, offset: int) -> Record:
-    """The first record of a segment: the head of the chain before it, and its offset."""
-    return Record(KIND, "", data={"number": head.number, "digest": head.digest.hex(), "offset": offset})
+def opening_record(head: Head, offset: int, removable: int) -> Record:
+    """The first record of a segment: the head of the chain before it, its offset, and the offset up to which segments
+    may be removed until the next one begins."""
+    data = {"number": head.number, "digest": head.digest.hex(), "offset": offset, "removable": removable}
+    return Record(KIND, "", data=data)
 
 
 class LogFile:
-    """The segments of a log as one file to read. `head` is the end of the chain before the first segment that is there,
-    and `begin` its offset: both 0 if none was removed."""
+    """The segments of a log as one file to read. `head` is the head of the chain before the oldest segment that is
+    left, and `begin` is its offset. Both are 0 if no segment was removed. Segments before the offset `removable` may be
+    removed."""
 
     def __init__(self, path: Path) -> None:
-        """Open the segments. Raises BrokenChain if one is missing between two others, or OSError."""
-        self.head, self.begin = Head(), 0
-        self._files: list[tuple[int, BinaryIO]] = []  # by the offset of its begin
+        """Open the segments. Raises BrokenChain if one is missing that the bound has not removed, or OSError."""
+        self.head, self.begin, self.removable = Head(), 0, 0
+        self._files: list[tuple[int, BinaryIO]] = []  # each with its offset
         self._at = 0
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -79,21 +83,27 @@ class LogFile:
             files = [(each.begin, undo.enter_context(open_file(each.path))) for each in closed]
             try:
                 last = undo.enter_context(open_file(path))
-            except FileNotFoundError:  # a kill between the close of a segment and the begin of the next one
+            except FileNotFoundError:  # killed after a segment was closed, before the next one began
                 if not closed or not is_last_try:
                     raise
             else:
                 beginning = _beginning(last)
                 files.append((beginning.offset if beginning.is_said or not closed else closed[-1].end, last))
-            head, begin, _is_said = _beginning(files[0][1])
+            head, begin = _beginning(files[0][1])[:2]
+            said = [found.removable for _, file in files[-2:] if (found := _beginning(file)).is_said]  # the last is new
+            removable = said[-1] if said else 0
             if files[0][0] != begin:
                 raise BrokenChain("is not where its segment's name says", head.number + 1, begin)
             for each, (after, file) in zip(closed, files[1:], strict=False):
                 if each.end != after:
                     number = _beginning(file).head.number
                     raise BrokenChain("is not there: a segment of the log was removed or cut", number, each.end)
+            if begin > removable:
+                what = "is not there: the oldest segments were removed, and not for the bound"
+                raise BrokenChain(what, head.number, removable)
             undo.pop_all()
         self.head, self.begin, self._files, self._at = head, begin, files, begin
+        self.removable = removable
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +116,7 @@ class LogFile:
             file.close()
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As of a file: from the begin, or with 2 from the end."""
+        """Set the position as of a file: from the beginning, or from the end if `whence` is 2."""
         if whence == 2:
             begin, file = self._files[-1]
             offset += begin + os.fstat(file.fileno()).st_size
@@ -114,7 +124,7 @@ class LogFile:
         return offset
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end of the last segment."""
+        """Read `size` bytes, or fewer at the end of the last segment."""
         found = bytearray()
         for number, (begin, file) in enumerate(self._files):
             end = self._files[number + 1][0] if number + 1 < len(self._files) else None
@@ -130,24 +140,25 @@ class LogFile:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file of the log to read, and nothing else that has its name. Raises OSError."""
+    """Open a file of the log for reading. Raises OSError, also if it is not a regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "It is not a file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return open(fd, "rb")
 
 
 class _Beginning(NamedTuple):
-    """The head of the chain before a segment, and its offset. `is_said`: the segment's first entry says so."""
+    """The facts in the first entry of a segment (`opening_record`). `is_said`: the entry has them."""
 
     head: Head = Head()
     offset: int = 0
+    removable: int = 0
     is_said: bool = False
 
 
 def _beginning(file: BinaryIO) -> _Beginning:
-    """Where a segment begins: the log's first one at 0. Whoever reads the chain checks the entry itself."""
+    """Read where a segment begins: 0 for the first segment of a log. Does not check the entry against the chain."""
     file.seek(0)
     prefix = file.read(PREFIX.size)
     size = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else 0
@@ -158,9 +169,14 @@ def _beginning(file: BinaryIO) -> _Beginning:
         _number, kind, _session, _call, said, _at = unpacked
         if kind != KIND:
             return _Beginning()
-        return _Beginning(Head.parse(f"{said['number']}:{said['digest']}"), int(said["offset"]), is_said=True)
-    except (ValueError, TypeError, LookupError):
+        found = _Beginning(
+            Head.parse(f"{said['number']}:{said['digest']}"), said["offset"], said["removable"], is_said=True
+        )
+    except (ValueError, TypeError, LookupError, RecursionError):
         return _Beginning()
+    is_valid = all(type(each) is int and 0 <= each <= _MOST for each in (found.offset, found.removable))
+    return found if is_valid and found.head.number <= _MOST else _Beginning()
 
 
 _MOST_OPENING_BYTES: Final = 1024
+_MOST: Final = 2**63 - 1

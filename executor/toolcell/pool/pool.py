@@ -692,13 +692,14 @@ class Pool:
                 _log.exception("%r could not be looked at", cell)
 
     def _share(self, cell: Cell, now: float) -> None:
-        """Nice a running call whose session has others, if another session has calls (`rivals`)."""
+        """Nice a running call as much as its session has others, if another session has calls (`rivals`)."""
         if cell.run is not None:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
             running = self._running.get(session_id, 0)
-            if running > 1 and self._rivals.has(session_id, now):
-                cell.lower(nice_of(running))
+            nice = nice_of(running) if running > 1 and self._rivals.has(session_id, now) else 0
+            if nice or cell.lowered:  # a long call does not stay niced when the others are over
+                cell.lower(nice)
 
     def _prune(self) -> None:
         now = _now()

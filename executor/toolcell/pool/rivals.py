@@ -8,16 +8,17 @@ On idle cores, a niced process runs as fast as any other.
 
 import math
 import os
+from contextlib import suppress
 from typing import Final
 
 RIVAL_S: Final = 1.0
-"""How long a session counts after its last call has begun, or was seen running."""
+"""How many seconds a session counts as a rival after its last call began, or was seen running."""
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 MOST_NICE: Final = 12  # less than 19, so that other programs of the host cannot take every core from a session's calls
 
 
 class Rivals:
-    """The sessions that made calls of late: the last one, and the time of the last call of any other."""
+    """The session that made the last call, and the times of its last call and of the last call of any other session."""
 
     __slots__ = ("_last", "_last_at", "_other_at")
 
@@ -37,34 +38,40 @@ class Rivals:
 
 
 def nice_of(running: int) -> int:
-    """The nice value with which each of so many calls together gets the CPU time of one call."""
+    """The nice value with which `running` calls together get about the CPU time of one call."""
     return min(MOST_NICE, round(math.log(running, NICE_STEP))) if running > 1 else 0
 
 
-def lower(pid: int, nice: int) -> bool:
+def lower(pid: int, nice: int, before: int = 0) -> bool:
     """Nice a call process, and its scheduling group: with autogroups (sched(7)), the value of the process counts only
-    within its group. Returns False if that must be tried again, because the process is not in a group of its own yet.
+    within its group. `before` is the value that it was given before: a smaller `nice` takes that back, as far as this
+    user may. Returns False if that must be tried again, because the process is not in a group of its own yet, or the
+    kernel changes no group now.
 
-    An ordinary user may not nice another user's process. Then the process keeps its weight.
+    An ordinary user may not nice another user's process. Then the process keeps its weight. Nor may that user lower the
+    value of a process again, only that of its group.
     """
     try:
         if os.getsid(pid) != pid:
             return False
-        if os.getpriority(os.PRIO_PROCESS, pid) < nice:
-            os.setpriority(os.PRIO_PROCESS, pid, nice)
+        now, wanted = os.getpriority(os.PRIO_PROCESS, pid), max(nice, os.getpriority(os.PRIO_PROCESS, 0))
+        if now < wanted or now == before > wanted:  # else the program has niced itself
+            with suppress(PermissionError):
+                os.setpriority(os.PRIO_PROCESS, pid, wanted)
     except OSError:  # also if the process has ended
         return True
-    share_of_group(pid, nice)
-    return True
+    return share_of_group(pid, nice)
 
 
-def share_of_group(pid: int, nice: int) -> None:
-    """Set the nice value of the scheduling group that a process leads, if the kernel has autogroups and lets this user:
-    an ordinary user may change a group only ten times a second."""
+def share_of_group(pid: int, nice: int) -> bool:
+    """Set the nice value of the scheduling group that a process leads, if the kernel has autogroups and lets this user.
+    Returns False if that must be tried again: an ordinary user may change a group only ten times a second."""
     try:
-        if os.getsid(pid) != pid:
-            return
-        with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as group:
-            group.write(b"%d" % nice)
+        if os.getsid(pid) == pid:
+            with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as group:
+                group.write(b"%d" % nice)
+    except BlockingIOError:
+        return False
     except OSError:
         pass
+    return True

@@ -2,8 +2,8 @@
 
     from toolcell.rollouts import rollout
 
-`rollout` streams a frozen `Trajectory` for each attempt, however it ends. With a record, a rollout goes on where a
-killed program has left it.
+`rollout` streams a frozen `Trajectory` for each attempt, however the attempt ends. With a record, a rollout resumes
+where a killed program left it.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Attempt: what an agent of a rollout works with. It makes the calls, and writes down the steps."""
+"""`Attempt`: the object that a rollout gives to the agent. It makes the calls and keeps the steps."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ __all__ = ["Attempt", "Scored"]
 _SPENT: Final = "usage limit: "
 """How the reason of a PermissionDenied begins if a usage limit is reached."""
 _STEP_BYTES: Final = 200
-"""What a step takes besides its texts."""
+"""The size of a step besides its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Scored:
 class Attempt:
     """One try of one attempt, in a session and a workspace of its own. A rollout makes it, and gives it to the agent.
 
-    `call` makes a call and keeps it as a step. `session` is for what frameworks and verifiers do: such calls count in
-    the budget, and are no steps; pass their results to `check`.
+    `call` makes a call and keeps it as a step. `session` is for frameworks and verifiers. Their calls count in the
+    budget and are not kept as steps. Pass the results of such calls to `check`.
     """
 
     def __init__(
@@ -49,11 +49,13 @@ class Attempt:
         self.number = number
         """The number of the attempt, from 1."""
         self.tries = tries
-        """The number of this try, from 1. Only infrastructure errors and the end of the program bring another one."""
+        """The number of this try, from 1. Another try follows only after an infrastructure error or the program's
+        end."""
         self.session = session
         self.steps: list[CallStep | NoteStep] = []
         self.verdict: tuple[RolloutOutcome, str] | None = None
-        """How the attempt must end, whatever the agent does, and why. The rollout reads it."""
+        """The outcome that the rollout has decided on, whatever the agent does, and the reason. None while it has
+        not."""
         self.started = time.monotonic()
         self._scope = scope
         self._room = most_bytes
@@ -71,8 +73,9 @@ class Attempt:
     ) -> ToolResult:
         """Call a tool, as `Session.call` does, and keep the call as a step.
 
-        An infrastructure error is no step. If the call has done nothing that lasts, it is made again, up to twice.
-        Otherwise this try ends. If the budget is reached, the attempt ends. Both cancel the agent.
+        After an infrastructure error, the call is repeated up to twice if it has done nothing that lasts. Otherwise
+        this try ends, and the call is not kept as a step. If the budget is reached, the attempt ends. Both ends cancel
+        the agent.
         """
         began = time.monotonic()
         result = await steady_call(self.session, name, args, **options)
@@ -101,18 +104,18 @@ class Attempt:
         await self._checkpoint()
 
     def note(self, data: Any) -> None:
-        """Keep JSON data as a step, such as the model's answer. Raises UsageError for other data, and when there is no
-        room for more."""
+        """Keep JSON data as a step, such as the model's answer. Raises UsageError for other data, and if the attempt
+        has ended, for example because its steps need more than `trajectory_bytes`."""
         try:
             plain, values, characters = encode_counted(data)
         except Unencodable as error:
-            raise UsageError(f"The note is no JSON data: {error}.") from None
+            raise UsageError(f"The note is not JSON data: {error}.") from None
         self._add(NoteStep(data=plain, at_s=time.monotonic() - self.started), 8 * values + characters)
         if self.verdict is not None:  # an agent that never awaits could not be cancelled
             raise UsageError(f"The attempt has ended ({self.verdict[0]}): {self.verdict[1]}")
 
     def _add(self, step: CallStep | NoteStep, size: int | None = None) -> None:
-        """Keep a step. If there is no room, the attempt ends, and the step is left out."""
+        """Keep a step. If it exceeds the size of the trajectory, the attempt ends, and the step is left out."""
         if isinstance(step, CallStep):
             _, values, characters = encode_counted(step.arguments)
             size = len(step.observation) + 8 * values + characters
@@ -123,7 +126,7 @@ class Attempt:
             self.steps.append(step)
 
     def _end(self, outcome: RolloutOutcome, message: str) -> None:
-        """Decide how the attempt ends, and cancel the agent. The first reason counts."""
+        """Decide on the outcome, and cancel the agent. The first decision counts."""
         if self.verdict is None:
             self.verdict = outcome, message
             self._scope.cancel()
@@ -134,7 +137,7 @@ class Attempt:
 
 
 def _plain(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments as JSON data; of a call that could not be encoded, their text."""
+    """The arguments as JSON data. Arguments that cannot be encoded become their repr."""
     try:
         return dict(encode_json(dict(arguments or {})))
     except Unencodable:

@@ -1,4 +1,4 @@
-"""Which failures are the infrastructure's: neither the agent's, nor a tool's, nor those of a call's limits."""
+"""Tell failures of the infrastructure from those of the agent, of a tool, and of a call's limits."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Unpack
@@ -15,24 +15,24 @@ from toolcell_tools.result import ToolResult
 __all__ = ["InfrastructureFailure", "is_infrastructure", "steady_call"]
 
 _KINDS: Final = frozenset({"overloaded", "sandbox_unavailable", "cancelled", "node_lost"})
-"""The kinds of errors that no tool can bring about. `Cancelled` counts, because an agent's own cancellation is an
-exception in the agent, and no result."""
+"""The kinds of errors that no tool can cause. `Cancelled` is one: if the agent itself is cancelled, it gets an
+exception and no result."""
 
 
 class InfrastructureFailure(ToolcellError):
-    """An agent raises this if something outside of it has failed, such as the server of its model: the attempt is tried
-    again. Within an ExceptionGroup, it counts too."""
+    """Raised by an agent if something that it depends on has failed, such as the server of its model. The attempt is
+    then tried again. It may be inside an ExceptionGroup."""
 
 
 def is_infrastructure(error: ErrorBase | None) -> bool:
-    """Whether the call failed outside of its tool. A tool that is refused because it keeps crashing did not."""
+    """Whether the call failed outside its tool. False for a tool that is refused because it keeps crashing."""
     if isinstance(error, Overloaded) and error.circuit_open:
         return False
     return error is not None and error.kind in _KINDS
 
 
 def failure_of(error: BaseException) -> InfrastructureFailure | None:
-    """The InfrastructureFailure that an agent has raised, or None."""
+    """The InfrastructureFailure in an exception of an agent, or None."""
     if isinstance(error, InfrastructureFailure):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -44,8 +44,8 @@ def failure_of(error: BaseException) -> InfrastructureFailure | None:
 async def steady_call(
     session: Session, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
 ) -> ToolResult:
-    """`session.call`, made again up to twice after an infrastructure error that passes, if the call has done nothing
-    that lasts. The second call has the id "<call_id>~2" if `call_id` is passed."""
+    """Call as `session.call`. After a retryable infrastructure error, repeat the call up to twice if it has done
+    nothing that lasts. If `call_id` is passed, the second call has the id "<call_id>~2"."""
     call_id, number = options.get("call_id"), 1
     pauses = waits(FIRST_S, LONGEST_S)
     while True:

@@ -15,13 +15,14 @@ from .trajectory import RolloutOutcome
 __all__ = ["RolloutProgress", "shown_progress"]
 
 LINE_S: Final = 10.0
-"""The time between two lines where stderr is no terminal."""
+"""The time between two lines if stderr is no terminal."""
 BAR_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """How far a rollout is. `ended` counts the attempts by outcome, those of an earlier program too."""
+    """The progress of a rollout. `ended` counts the attempts by outcome, including those that ended in an earlier
+    program."""
 
     total: int
     running: int
@@ -37,8 +38,8 @@ class RolloutProgress:
 
 
 async def shown_progress(read: Callable[[], RolloutProgress]) -> None:
-    """Show the progress on stderr until this is cancelled: a bar on a terminal, otherwise a line every 10 s. The last
-    state is shown at the end."""
+    """Show the progress on stderr until cancelled: a bar on a terminal, otherwise a line every 10 s. Show the last
+    state at the end."""
     with _display(sys.stderr.isatty()) as (show, pause_s):
         try:
             while True:

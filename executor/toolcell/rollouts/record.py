@@ -1,4 +1,4 @@
-"""RolloutRecord: which attempts of a rollout have begun and ended, in a directory that survives a kill.
+"""`RolloutRecord`: the attempts of a rollout that have begun and ended, kept on disk across a kill.
 
 The row of an attempt is written before its first try begins, and its trajectory before the program sees it.
 """
@@ -32,9 +32,9 @@ CREATE TABLE IF NOT EXISTS attempts (
 
 
 class KeptAttempt(NamedTuple):
-    """An attempt that has begun. `tries` counts all tries, and `withdrawn` those that a program has given up in an
-    orderly way. `running`: the last try has begun and not ended. `began` is its start, in Unix seconds. `has_ended`:
-    the trajectory is kept."""
+    """An attempt that has begun. `tries` counts all tries, and `withdrawn` the tries that a program gave up when it
+    left the rollout. `running`: the last try has not ended. `began` is the start of the last try, in Unix seconds.
+    `has_ended`: the record has the trajectory."""
 
     tries: int
     withdrawn: int
@@ -44,16 +44,16 @@ class KeptAttempt(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """The tries that failed with the infrastructure, or died with their program."""
+        """The number of tries that ended by an infrastructure error, or died with their program."""
         return self.tries - self.withdrawn
 
 
 class RolloutRecord:
-    """The record in one directory, made for its user alone. One rollout at a time writes there, from one thread at a
-    time; the methods block on the disk. They may raise sqlite3.Error."""
+    """The record in a directory, which only its user may read. One rollout at a time writes there. Call the methods
+    from one thread at a time. They block on the disk, and may raise sqlite3.Error."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises UsageError if another rollout writes there, and OSError."""
+        """Open or create the record. Raises UsageError if another rollout writes there, and OSError."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = directory / FILE
         self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,7 +77,10 @@ class RolloutRecord:
             database.execute("PRAGMA synchronous = FULL")  # a trajectory has cost minutes of a model
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
-                raise UsageError(f"The record {str(self.path)!r} is of a later toolcell (version {version}).")
+                raise UsageError(
+                    f"The record {str(self.path)!r} has version {version}, of a later toolcell. Update toolcell, or "
+                    "use another record."
+                )
             database.executescript(_SCHEMA)
             database.execute(f"PRAGMA user_version = {VERSION}")
         except BaseException:
@@ -91,7 +94,7 @@ class RolloutRecord:
         os.close(self._lock)
 
     def admit(self, tasks: Iterable[RolloutTask]) -> None:
-        """Keep the digests of the tasks. Raises UsageError for a task whose data was another in an earlier rollout."""
+        """Keep the digests of the tasks. Raises UsageError for a task with other data than in the record."""
         known = dict(self._database.execute("SELECT id, digest FROM tasks").fetchall())
         new = [(task.id, digest_of(task)) for task in tasks]
         for id, digest in new:
@@ -115,7 +118,7 @@ class RolloutRecord:
         }
 
     def begin(self, key: AttemptKey, tries: int) -> None:
-        """Keep that this try begins; the first one has number 1."""
+        """Record that try number `tries` begins, from 1."""
         self._database.execute(
             "INSERT INTO attempts (task, number, tries, running, began) VALUES (?, ?, ?, 1, ?)"
             " ON CONFLICT DO UPDATE SET tries = excluded.tries, running = 1, began = excluded.began",
@@ -123,7 +126,7 @@ class RolloutRecord:
         )
 
     def withdraw(self, key: AttemptKey) -> None:
-        """Keep that the program gives up the running try. It counts as no retry."""
+        """Record that the program gives up the running try. It does not count as a retry."""
         self._database.execute(
             "UPDATE attempts SET running = 0, withdrawn = withdrawn + 1 WHERE task = ? AND number = ? AND running = 1",
             key,
@@ -141,10 +144,13 @@ class RolloutRecord:
         assert done.rowcount == 1, f"the attempt {key} has ended before, or has not begun"
 
     def trajectory(self, key: AttemptKey) -> Trajectory:
-        """The trajectory of an attempt that has ended. Raises UsageError if the file was damaged."""
+        """The trajectory of an attempt that has ended. Raises UsageError if it cannot be read."""
         query = "SELECT trajectory FROM attempts WHERE task = ? AND number = ?"
         (text,) = self._database.execute(query, key).fetchone()
         try:
             return Trajectory.model_validate_json(text)
         except ValidationError as error:
-            raise UsageError(f"The trajectory of {key} in {str(self.path)!r} cannot be read: {error}") from None
+            raise UsageError(
+                f"The trajectory of attempt {key.number} of the task {key.task_id!r} in the record {str(self.path)!r} "
+                f"cannot be read. Use another record. {error}"
+            ) from None

@@ -1,4 +1,4 @@
-"""`rollout`: many attempts at many tasks, side by side, whose trajectories are streamed and survive a kill."""
+"""`rollout`: run many attempts at many tasks at the same time, stream their trajectories, and resume after a kill."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -51,25 +51,25 @@ async def rollout(
         async with rollout(tasks, agent, supervisor=supervisor, workspace="runs") as trajectories:
             async for trajectory in trajectories: ...
 
-    To leave the block early ends the attempts that run.
+    Leaving the block early ends the attempts that run.
 
     - `tasks` are RolloutTasks, or JSON data whose ids are "0", "1", …
-    - `agent(attempt)` works on `attempt.task`, and makes calls by `attempt.call`.
+    - `agent(attempt)` works on `attempt.task`, and makes calls with `attempt.call`.
     - `supervisor` runs the calls, here or on a cluster.
-    - Each try has the new directory `workspace`/TASK/ATTEMPT-TRY, which `prepare(task, directory)` fills and nobody
-      removes. On a cluster, the nodes must see it.
+    - `workspace` is the directory for the workspaces. Each try has the new directory TASK/ATTEMPT-TRY in it, which
+      `prepare(task, directory)` may fill, and which is not removed. On a cluster, the nodes must share it.
     - `deadline_s`, in seconds, and `budget` are for each try.
     - At most `max_concurrent` attempts run at the same time.
-    - An infrastructure error ends a try, and at most `retries` further ones follow. Nothing else is tried again.
-    - `record` is a directory that no session may see. With it, a program that is started again after its end or death
-      gets the trajectories that are kept there, and goes on with the rest. Attempts that ran when the program died are
-      tried again in a new session, which counts as a retry; with `interrupted="end"`, they have ended as INTERRUPTED.
-    - `name` begins the ids of the sessions, `NAME-TASK-ATTEMPT-TRY`, under which the journal has their calls.
-    - `kind` and `session_options` are for `Supervisor.open_session`.
-    - An attempt whose steps need more than `trajectory_bytes` is OUT_OF_BUDGET.
-    - `progress` shows a bar on stderr, or lines where that is no terminal.
+    - After an infrastructure error, at most `retries` further tries follow. No other outcome is tried again.
+    - `record` is a directory that no session may see. A program that is started again with the same record gets the
+      trajectories in it first, and runs the other attempts. Attempts that ran when the program died are tried again in
+      a new session, which counts as a retry. With `interrupted="end"`, they end as INTERRUPTED instead.
+    - `name` is the first part of the session ids, `NAME-TASK-ATTEMPT-TRY`. The journal has the calls under these ids.
+    - `kind` and `session_options` are arguments for `Supervisor.open_session`.
+    - An attempt whose steps need more than `trajectory_bytes` ends as OUT_OF_BUDGET.
+    - `progress` shows a bar on stderr, or lines if stderr is no terminal.
 
-    Raises UsageError for wrong arguments, and for tasks that have other data than in the record.
+    Raises UsageError for wrong arguments, and for a task that has other data in the record.
     """
     misuse.check_callable("agent", agent)
     misuse.check_callable("prepare", prepare)
@@ -106,7 +106,7 @@ async def rollout(
 
 @asynccontextmanager
 async def _running(run: Rollout, max_concurrent: int, progress: bool) -> AsyncGenerator[Rollout]:
-    """Run the rollout beside the block, whose exception is raised as it is, and not in a group."""
+    """Run the rollout beside the block. An exception of the block is raised as it is, not in an ExceptionGroup."""
     raised: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""Rollout: attempts side by side, whose trajectories are recorded and streamed."""
+"""`Rollout`: run attempts at the same time, and record and stream their trajectories."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class Rollout:
-    """A rollout that runs: an async iterator of its trajectories, in the order in which they end. `rollout` makes it.
+    """A running rollout: an async iterator of trajectories, in the order in which the attempts end. `rollout` makes it.
 
-    With a record, trajectories of an earlier program come first.
+    With a record, the trajectories of an earlier program come first.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Rollout:
             await self._on_disk(lambda record: record.end(trajectory))
             self._running -= 1
             await self._deliver(trajectory)
-        except Exception as error:  # UsageError, or a full disk: no attempt can go on
+        except Exception as error:  # UsageError or a full disk: no other attempt could succeed
             self._failure = self._failure or error
         finally:
             turns.release()
@@ -141,7 +141,7 @@ def _interrupted(plan: RolloutPlan, key: AttemptKey, known: KeptAttempt) -> Traj
         task_id=key.task_id,
         number=key.number,
         outcome=RolloutOutcome.INTERRUPTED,
-        message=f"The program has died in try {known.tries} of this attempt.",
+        message=f"The program died during try {known.tries} of this attempt.",
         tries=known.tries,
         session_id=f"{plan.name}-{key.task_id}-{key.number}-{known.tries}",
         workspace=str(plan.workspace / key.task_id / f"{key.number}-{known.tries}"),

@@ -1,4 +1,4 @@
-"""RolloutTask: what an agent is to do, under a name that a resumed rollout knows again."""
+"""`RolloutTask`: data for an agent, with an id by which a resumed rollout recognises it."""
 
 import json
 import re
@@ -18,8 +18,8 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class RolloutTask:
-    """A task. `id` is unique in its rollout: up to 100 letters, digits, dots, hyphens and underscores, because it names
-    directories and sessions. `data` is JSON data, and the agent's alone."""
+    """A task. `id` is unique in its rollout. It has up to 100 letters, digits, dots, hyphens and underscores, because
+    it names directories and sessions. `data` is JSON data, which only the agent reads."""
 
     id: str
     data: Any = None
@@ -40,7 +40,7 @@ class AttemptKey(NamedTuple):
 
 
 def tasks_of(given: Iterable[Any]) -> list[RolloutTask]:
-    """The tasks. Data that is no RolloutTask has its index for an id. Raises UsageError for an id that stands twice."""
+    """The tasks. Data that is not a RolloutTask gets its index as id. Raises UsageError if two tasks have one id."""
     tasks = [one if isinstance(one, RolloutTask) else RolloutTask(str(index), one) for index, one in enumerate(given)]
     seen: set[str] = set()
     for task in tasks:
@@ -51,9 +51,9 @@ def tasks_of(given: Iterable[Any]) -> list[RolloutTask]:
 
 
 def digest_of(task: RolloutTask) -> str:
-    """A digest of the task's data, in hexadecimal. Raises UsageError if it is no JSON data."""
+    """The SHA-256 of the task's data, in hexadecimal. Raises UsageError if the data is not JSON data."""
     try:
         text = json.dumps(encode_json(task.data), sort_keys=True)
     except Unencodable as error:
-        raise UsageError(f"The data of the task {task.id!r} is no JSON data: {error}.") from None
+        raise UsageError(f"The data of the task {task.id!r} is not JSON data: {error}.") from None
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

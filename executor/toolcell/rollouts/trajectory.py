@@ -1,4 +1,4 @@
-"""Trajectory: how one attempt of a rollout has ended, and its steps. All of it is frozen, and goes to JSON and back."""
+"""`Trajectory`: the outcome and the steps of one attempt. Its models are frozen, and survive JSON."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -12,20 +12,20 @@ __all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectorySt
 
 
 class RolloutOutcome(StrEnum):
-    """How an attempt has ended. The last two are no fault of the agent: leave them out of a training batch."""
+    """How an attempt ended. The agent did not cause the last two: leave them out of a training batch."""
 
     FINISHED = "finished"
     """The agent returned."""
     FAILED = "failed"
-    """The agent raised, or returned something that is no JSON data."""
+    """The agent raised an exception, or returned something other than JSON data."""
     TIMED_OUT = "timed_out"
-    """The deadline passed first."""
+    """The deadline passed before the agent returned."""
     OUT_OF_BUDGET = "out_of_budget"
-    """A usage limit or the trajectory's size was reached first."""
+    """A usage limit or the size of the trajectory was reached before the agent returned."""
     INFRASTRUCTURE = "infrastructure"
-    """Something failed outside of the agent and its tools, in the last try too."""
+    """Something outside the agent and its tools failed, also in the last try."""
     INTERRUPTED = "interrupted"
-    """The program died during the attempt, and it was not to be tried again."""
+    """The program died during the attempt, and no try was left, or `interrupted="end"`."""
 
 
 class _TrajectoryPart(BaseModel):
@@ -33,8 +33,8 @@ class _TrajectoryPart(BaseModel):
 
 
 class CallStep(_TrajectoryPart):
-    """A call of a tool. `observation` is the text for the model. `arguments` are those that the call ran with, or those
-    that were asked for if it never ran. `at_s` is the time from the start of the try to the call's, in seconds."""
+    """A call of a tool. `observation` is the text for the model. `arguments` are the arguments that the call ran with;
+    if it never ran, the requested ones. `at_s` is the start of the call, in seconds from the start of the try."""
 
     kind: Literal["call"] = "call"
     call_id: str
@@ -47,7 +47,7 @@ class CallStep(_TrajectoryPart):
 
 
 class NoteStep(_TrajectoryPart):
-    """What the agent has noted, such as the model's answer with its tokens. `data` is JSON data."""
+    """A note of the agent, such as the model's answer with its tokens. `data` is JSON data."""
 
     kind: Literal["note"] = "note"
     data: Any
@@ -58,11 +58,11 @@ TrajectoryStep = Annotated[CallStep | NoteStep, Field(discriminator="kind")]
 
 
 class Trajectory(_TrajectoryPart):
-    """One attempt of a task, from 1 to `attempts` by `number`.
+    """One attempt of a task. `number` counts the attempts of the task, from 1.
 
-    `output` is what the agent returned, as JSON data, and `reward` its reward, None without one. `message` says why
-    the attempt did not finish. `steps`, `usage`, `wall_s` (seconds), `session_id` and `workspace` are those of the last
-    try; `tries` counts all of them, also those that died with an earlier program. `started_at` is in Unix seconds.
+    `output` is the agent's answer, as JSON data. `reward` is None if the agent gave none. `message` says why the
+    attempt did not finish. `steps`, `usage`, `session_id`, `workspace`, `started_at` (Unix seconds) and `wall_s`
+    (seconds) are those of the last try. `tries` counts all tries, including those that died with an earlier program.
     """
 
     task_id: str
@@ -81,5 +81,5 @@ class Trajectory(_TrajectoryPart):
 
     @property
     def is_sample(self) -> bool:
-        """Whether the agent itself has brought this end about, so that it can be learnt from."""
+        """Whether the agent itself caused the outcome, so that the trajectory can be used for training."""
         return self.outcome not in (RolloutOutcome.INFRASTRUCTURE, RolloutOutcome.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Run one attempt: try after try, until one ends in another way than by an infrastructure error."""
+"""Run one attempt: begin another try as long as the last one ended by an infrastructure error."""
 
 import inspect
 import logging
@@ -36,14 +36,14 @@ Agent = Callable[[Attempt], Awaitable[Any]]
 Prepare = Callable[[RolloutTask, Path], Awaitable[None] | None]
 """Fills the new workspace of a try. A plain function runs in a thread."""
 FIRST_PAUSE_S: Final = 0.5
-"""The longest pause before the second try; it doubles with each further one."""
+"""The longest pause before the second try, in seconds. It doubles with each further try."""
 CLOSE_S: Final = 10.0
-"""How long the close of a session may take: a node that is gone must not hold the attempt."""
+"""The seconds that the close of a session may take, so that a lost node does not hold up the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """What holds for all attempts of a rollout. `rollout` documents the fields."""
+    """The arguments of `rollout` that all attempts share."""
 
     supervisor: "Supervisor"
     agent: Agent
@@ -79,8 +79,8 @@ async def tried(
     lost: int,
     begin: Callable[[AttemptKey, int], Awaitable[None]],
 ) -> Trajectory:
-    """The trajectory of an attempt, which has had `tries` tries without one, and has lost so many of them to
-    infrastructure errors. `begin` keeps that a try begins.
+    """The trajectory of an attempt. The attempt has had `tries` tries before, of which `lost` ended by infrastructure
+    errors or died with their program. `begin` records that a try begins.
 
     Raises UsageError if the supervisor cannot open such sessions at all.
     """
@@ -110,7 +110,7 @@ async def run_try(plan: RolloutPlan, task: RolloutTask, key: AttemptKey, tries: 
             try:
                 await _worked(plan.agent, attempt, end)
             finally:
-                is_late = scope.cancel_called  # also if the agent has made something else of its cancellation
+                is_late = scope.cancel_called  # also if the agent caught its cancellation and returned or raised
                 usage = await _closed(session, end)
                 steps = tuple(attempt.steps)
                 if attempt.verdict is not None:
@@ -142,7 +142,8 @@ def _late(plan: RolloutPlan) -> str:
 
 
 async def _opened(plan: RolloutPlan, task: RolloutTask, workspace: Path, session_id: str, end: _End) -> Session | None:
-    """The try's session, on a prepared workspace. None if there is none, and `end` says why. Raises UsageError."""
+    """Open the session on a prepared workspace. If that fails, return None and set the reason in `end`. Raises
+    UsageError."""
     try:
         await in_thread(lambda: workspace.mkdir(parents=True, exist_ok=True))
         if plan.prepare is not None:
@@ -166,14 +167,14 @@ async def _prepared(prepare: Prepare, task: RolloutTask, workspace: Path) -> Non
 
 
 async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
-    """Let the agent work, and say in `end` what came of it."""
+    """Run the agent, and set the outcome in `end`."""
     try:
         value = await agent(attempt)
         given = value if isinstance(value, Scored) else Scored(value)
         reward = None if given.reward is None else float(given.reward)
         end.value = Scored(encode_json(given.output), reward)
     except Unencodable as error:
-        end.become(RolloutOutcome.FAILED, f"The agent returned something that is no JSON data: {error}")
+        end.become(RolloutOutcome.FAILED, f"The agent returned something that is not JSON data: {error}")
     except Exception as error:
         failure = failure_of(error)
         is_of_a_call = isinstance(error, ToolFailed) and is_infrastructure(error.error)
@@ -185,12 +186,12 @@ async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
 
 
 async def _closed(session: Session, end: _End) -> SessionUsage:
-    """Close the session, also if the rollout is cancelled, and return what its calls have used."""
+    """Close the session, also if the rollout is cancelled, and return the usage of its calls."""
     outcome = SessionState.COMPLETED if end.outcome is RolloutOutcome.FINISHED else SessionState.FAILED
     with anyio.move_on_after(CLOSE_S, shield=True):
         try:
             return (await session.close(grace_s=0, outcome=outcome)).usage
-        except Exception:  # of a node that is gone; what the agent did counts all the same
+        except Exception:  # such as a lost node; the agent's outcome counts nevertheless
             _log.exception("the session %s could not be closed", session.id)
     return session.usage
 

@@ -95,7 +95,7 @@ class Runtime:
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
         self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
-        self.changes = WorkspaceChanges(elsewhere=elsewhere)
+        self.changes = WorkspaceChanges(self.overflow.is_own, elsewhere=elsewhere)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = _checked_rules(settings, known)
@@ -278,6 +278,8 @@ class Runtime:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
             self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
+            if self._durable.has_gap and (number := self._approvals.end_answers()):
+                _log.warning("the journal has lost which approvals were used: %d of them are withdrawn", number)
         except BaseException as error:
             if self._durable is not None:
                 self._durable.give_up()

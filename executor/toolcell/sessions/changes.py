@@ -1,33 +1,37 @@
-"""Find the files that calls create, change and delete in their workspaces, whatever they write them with.
+"""Find the files that calls create, modify and delete in their workspaces, by a handle or in any other way.
 
-The workspace is compared before the call and after its last process has ended. A change is attributed to every call
-that was running there between two looks: the kernel does not say who wrote a file. So a change of another program, such
-as an editor, is attributed to the calls that ran meanwhile, and calls that overlap report each other's changes. What
-a kept process changes between its calls is attributed to no call.
+The supervisor looks at the workspace before a call, and after the call's last process has ended. The kernel does not
+say which process wrote a file, so a change is attributed to every call that ran there between two looks. Calls that
+overlap report each other's changes, and also changes by other programs, such as an editor. A change by a kept process
+between its calls is attributed to no call.
 """
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
 
-from toolcell.backends.threads import FILES, NoThread
+from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
-from toolcell_sandbox.changes import MAX_CHANGES, ChangedFile, WatchedTree
+from toolcell_sandbox.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTree
 from toolcell_tools.artifact import Artifact
 
+T = TypeVar("T")
 Identity = tuple[int, int, int]
 
-OWN = ".toolcell"
-"""The directory in a workspace where the supervisor saves what calls print. It is not looked at."""
 MAX_QUEUES = 32
-"""The most workspaces that are watched at a time. Idle ones are dropped first; their next call looks anew."""
-REST = 10.0  # after a first look that failed, the next one waits for so many times its duration
+"""The most workspaces that are watched at the same time. Further ones take the place of idle ones, which are listed
+again at their next call."""
+WAIT_S: Final = LOOK_S + 3.0
+"""How many seconds a call waits for a look. A look ends itself after LOOK_S, unless its file system does not answer."""
+MAX_HUNG: Final = 4
+"""The most looks that hang, each of which holds a thread. While there are so many, no other workspace is looked at."""
+REST = 10.0  # after a first look that failed, the pause before the next one, as a multiple of its duration
 
 
 class ListedChanges(NamedTuple):
@@ -38,9 +42,14 @@ class ListedChanges(NamedTuple):
     unknown: str
 
 
+class HungLook(Exception):
+    """A file system has not answered in time."""
+
+
 @dataclass(eq=False, slots=True)
 class CallChanges:
-    """What one call has changed, by path. `unknown` gives the reason if there may be more, else "".
+    """The changes of one call, by path. `unknown` is the reason why some may be missing, "" if none is.
+
     `listed` is set if a node of a cluster has looked. Then `found` is empty."""
 
     most: int
@@ -56,7 +65,7 @@ class CallChanges:
         return bool(self.found or self.unknown or self.listed)
 
     def add(self, changes: Iterable[ChangedFile]) -> None:
-        """Add changes that are later than those before."""
+        """Add later changes. Of several changes of one path, keep the net effect."""
         for change in changes:
             before = self.found.pop(change.path, None)
             net = change if before is None else _net(before, change)
@@ -73,11 +82,29 @@ def _net(before: ChangedFile, change: ChangedFile) -> ChangedFile | None:
     return change._replace(before=before.before)
 
 
+@dataclass(eq=False, slots=True)
+class LookInThread:
+    """One look. `root` lives on as long as it hangs, so that no other one begins there."""
+
+    root: "TrackedRoot"
+    work: Callable[[], object]
+    has_begun: bool = False
+    is_over: bool = False
+
+    def __call__(self) -> object:
+        self.has_begun = True
+        try:
+            return self.work()
+        finally:
+            self.is_over = True
+
+
 class TrackedRoot:
-    """One workspace, and the calls that may write there now."""
+    """One workspace, and the running calls that may write there."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
-        self._tree = WatchedTree(root, texts=texts, apart=OWN)
+        self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
+        self._tree = self._new_tree()
         self._texts = texts
         self._changes = changes
         self._lock = anyio.Lock(fast_acquire=True)
@@ -86,7 +113,8 @@ class TrackedRoot:
         self._again_at = 0.0
 
     async def enter(self, most: int) -> CallChanges:
-        """Look before a call, whose result will list at most `most` files. Nothing waits if nothing has changed."""
+        """Look before a call, whose result will list at most `most` files. Waits for no thread if nothing has
+        changed."""
         call = CallChanges(most, self._texts)
         async with self._lock:
             if not self._tree.is_lost:
@@ -98,7 +126,7 @@ class TrackedRoot:
         return call
 
     async def leave(self, call: CallChanges) -> None:
-        """Look after a call without a process left. Its changes are in `call`."""
+        """Look after the last process of a call has ended. Adds the changes to `call`."""
         async with self._lock:
             if call in self._calls:
                 try:
@@ -107,17 +135,24 @@ class TrackedRoot:
                     self._calls.discard(call)
 
     def forget(self, call: CallChanges) -> None:
-        """Forget a call that is not sent after all."""
+        """Forget a call that will not be sent."""
         self._calls.discard(call)
 
     async def _begin(self) -> None:
         began = time.monotonic()
         if began < self._again_at:
             return
-        self._changes.make_room(self)
+        dropped = self._changes.make_room(self)
+        tree = self._tree
+
+        def begin() -> str:
+            for each in dropped:
+                each.close()  # here, because it takes milliseconds for a large one
+            return tree.begin()
+
         try:
-            self._unknown = await FILES.run(self._tree.begin)
-        except NoThread as error:
+            self._unknown = await self._in_thread(begin)
+        except (NoThread, HungLook) as error:
             self._unknown = str(error)
         if self._tree.is_lost:
             now = time.monotonic()
@@ -131,8 +166,8 @@ class TrackedRoot:
         running = [each for each in self._calls if each.run is not None and each.run.cell is not None]
         most = max((each.most for each in running), default=0)
         try:
-            changes = await FILES.run(partial(self._tree.look, most))
-        except NoThread as error:  # the events stay in their queue
+            changes = await self._in_thread(partial(self._tree.look, most))
+        except (NoThread, HungLook) as error:  # without a thread, the events stay in their queue
             for each in running:
                 each.unknown = each.unknown or str(error)
             return
@@ -140,12 +175,28 @@ class TrackedRoot:
             each.add(changes.found)
             each.unknown = each.unknown or changes.unknown
 
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Look in a thread. Raises NoThread, or HungLook after WAIT_S. Then the thread keeps the tree, and the next
+        look is a first one of another tree."""
+        self._changes.require_answers(self)
+        found: list[T] = []
+        look = LookInThread(self, lambda: found.append(work()))
+        with anyio.move_on_after(WAIT_S, shield=True):  # the tree is not left to a thread for a cancelled caller's sake
+            await LOOKS.run(look, abandon=True)
+            return found[0]
+        self._tree = self._new_tree()
+        if look.has_begun:
+            self._changes.hung.append(look)
+        raise HungLook("its file system did not answer in time")
+
     @property
     def is_idle(self) -> bool:
         return not self._calls and not self._lock.locked()
 
-    def close(self) -> None:
-        self._tree.close()
+    def let_go(self) -> WatchedTree:
+        """The tree, to close. The next look is a first one of another tree."""
+        dropped, self._tree = self._tree, self._new_tree()
+        return dropped
 
 
 class RemoteRoot:
@@ -168,14 +219,19 @@ class RemoteRoot:
 class WorkspaceChanges:
     """The workspaces of a supervisor whose files are tracked."""
 
-    def __init__(self, *, elsewhere: bool = False) -> None:
-        """`elsewhere`: the nodes of a cluster look, because the kernel here tells nothing of their writes."""
+    def __init__(
+        self, own: Callable[[str, int | None], bool] = lambda _path, _size: False, *, elsewhere: bool = False
+    ) -> None:
+        """`own` says of a path and its size whether the supervisor has written it (`WatchedTree`). `elsewhere`: the
+        nodes of a cluster look, because the kernel here tells nothing of their writes."""
+        self.own = own
         self._elsewhere = elsewhere
         self._roots: WeakValueDictionary[tuple[str, Identity, bool], TrackedRoot] = WeakValueDictionary()
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first
+        self.hung: list[LookInThread] = []
 
     def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot | RemoteRoot:
-        """The tracked workspace at a real path. `texts`: with the texts of small files, for diffs."""
+        """The tracked workspace at a real path. `texts`: keep the texts of small files, for diffs."""
         if self._elsewhere:
             return RemoteRoot(texts=texts)
         key = (root, identity, texts)
@@ -184,23 +240,34 @@ class WorkspaceChanges:
             tracked = self._roots[key] = TrackedRoot(root, self, texts=texts)
         return tracked
 
+    def require_answers(self, tracked: TrackedRoot) -> None:
+        """Raise HungLook if a look at this workspace hangs, or too many others do."""
+        if self.hung:
+            self.hung = [look for look in self.hung if not look.is_over]
+            if any(look.root is tracked for look in self.hung):
+                raise HungLook("its file system does not answer")
+            if len(self.hung) >= MAX_HUNG:
+                raise HungLook("the file systems of other workspaces do not answer, and hold all threads for looks")
+
     def use(self, tracked: TrackedRoot) -> None:
         if id(tracked) in self._open:
             self._open.move_to_end(id(tracked))
 
-    def make_room(self, tracked: TrackedRoot) -> None:
-        """Drop idle workspaces for another one, which is looked at next."""
+    def make_room(self, tracked: TrackedRoot) -> list[WatchedTree]:
+        """Make room for a workspace that is listed next. Returns the trees of dropped idle workspaces, to close."""
+        dropped: list[WatchedTree] = []
         self._open[id(tracked)] = tracked
         self._open.move_to_end(id(tracked))
         for key, each in [*self._open.items()]:
             if len(self._open) <= MAX_QUEUES:
                 break
             if each.is_idle and each is not tracked:
-                each.close()
+                dropped.append(each.let_go())
                 del self._open[key]
+        return dropped
 
     def close(self) -> None:
-        """Forget all. No call runs any more."""
+        """Close all watches. No call may be running."""
         for each in self._open.values():
-            each.close()
+            each.let_go().close()
         self._open.clear()

@@ -24,11 +24,11 @@ KEY_BYTES: Final = 32
 LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
-SESSIONS, MEMORY = "sessions.sqlite", "memory.sqlite"
+SESSIONS, MEMORY, TASKS = "sessions.sqlite", "memory.sqlite", "tasks.sqlite"
 STATUS, VERSION_FILE, LOCK, KEY = "status.json", "version", "lock", "key"
 _FILES: Final = (
     *(LOG, STATUS, VERSION_FILE, LOCK, KEY),
-    *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY) for end in ("", "-wal", "-shm")),
+    *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY, TASKS) for end in ("", "-wal", "-shm")),
 )
 _NUMBER_CHARS: Final = 20
 _KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}
@@ -60,6 +60,7 @@ class StateDirectory:
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
     - `sessions.sqlite`: suspended sessions (`sessions`).
     - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
+    - `tasks.sqlite`: the tasks of MCP clients (`toolcell.mcp.server.kept_tasks`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
@@ -96,6 +97,10 @@ class StateDirectory:
     @property
     def results(self) -> Path:
         return self.path / RESULTS
+
+    @property
+    def tasks(self) -> Path:
+        return self.path / TASKS
 
     @property
     def sessions(self) -> Path:

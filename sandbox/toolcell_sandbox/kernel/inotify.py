@@ -1,4 +1,4 @@
-"""One queue of inotify(7) events: which entries of watched directories were written, made, moved or removed."""
+"""A queue of inotify(7) events: entries of watched directories that were written, created, moved or removed."""
 
 import ctypes
 import errno
@@ -14,25 +14,25 @@ _head = struct.Struct("=iIII")  # struct inotify_event: wd, mask, cookie, len
 MODIFY, ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
 CREATE, DELETE, OVERFLOW, IGNORED, ONLYDIR = 0x100, 0x200, 0x4000, 0x8000, 0x1000000
 PLACED = MOVED_FROM | MOVED_TO | CREATE | DELETE
-"""The events after which another file may have a name."""
+"""The events after which the same name may belong to another file."""
 _CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE | ONLYDIR
 _READ_BYTES = 256 * 1024
 _MOST_READS = 64  # a queue of 16,384 events (fs.inotify.max_queued_events) of 272 bytes takes 17; more are read later
 
 
 class Events(NamedTuple):
-    """The names with events and the sum of each one's event bits, by the number of the directory's watch. `lost`: the
-    queue has overflowed."""
+    """The names with events, by the number of the directory's watch, each with all its event bits. `lost`: the queue
+    has overflowed, so events are missing."""
 
     names: dict[int, dict[str, int]]
     lost: bool
 
 
 class Inotify:
-    """A queue of events. A descriptor of a user's few (fs.inotify.max_user_instances, 128). Raises OSError without
-    one.
+    """A queue of events. A user has only 128 of them by default (fs.inotify.max_user_instances). Raises OSError if none
+    is left.
 
-    A write through a mapping has its event at the latest when the file's last descriptor and mapping are gone.
+    A write through a memory mapping causes an event at the latest when the file's last descriptor and mapping are gone.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Inotify:
         return number
 
     def forget(self, number: int) -> None:
-        """Remove a watch. It may be gone already, with its directory."""
+        """Remove a watch. Does nothing if the watch ended with its directory."""
         _remove(self.fd, number)
 
     @property
@@ -58,7 +58,7 @@ class Inotify:
         return any(waiting)
 
     def events(self) -> Events:
-        """Take the events that wait. Does not block."""
+        """Take the events from the queue. Does not block."""
         names: dict[int, dict[str, int]] = {}
         lost = True
         for _ in range(_MOST_READS):

@@ -27,6 +27,7 @@ from toolcell import (
     tool,
 )
 from toolcell.journal.durable import interrupted
+from toolcell.journal.log import JournalLog
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 
@@ -164,6 +165,35 @@ async def test_a_database_from_before_an_approval_was_withdrawn_approves_nothing
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         assert (await session.call("pay", {"amount": 5})).is_error
     assert ("refused", f"the approval {id} was withdrawn") in events(state)
+
+
+async def test_a_used_row_that_is_put_back_after_a_loss_of_the_index_approves_nothing(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    """The segment of the log that has its use was removed for the bound."""
+    state, directory = tmp_path / "state", StateDirectory(tmp_path / "state")
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id)
+    copy = directory.approvals.read_bytes()
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("pay", {"amount": 5})).output == "paid 5"
+    log = JournalLog(directory.log, (), 1_048_576)
+    list(log.open())
+    for _segment in range(3):
+        log.append(Record("log", "s", data={"text": "x" * 700_000}))
+        log._rotate()  # pyright: ignore[reportPrivateUsage] - the thread does it once a second
+    assert log.remove_oldest(log.size) > 0
+    log.close()
+    for end in ("", "-wal", "-shm"):
+        directory.database.with_name(directory.database.name + end).unlink(missing_ok=True)
+        directory.approvals.with_name(directory.approvals.name + end).unlink(missing_ok=True)
+    directory.approvals.write_bytes(copy)
+    async with supervise([pay], state=state, approval_timeout_s=0.3, journal_bytes=1_048_576) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("pay", {"amount": 5})).is_error
+    assert ("withdrawn", "withdrawn") in events(state)
 
 
 async def test_a_row_that_is_edited_while_the_call_waits_denies_it(

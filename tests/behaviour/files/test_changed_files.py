@@ -122,6 +122,16 @@ async def test_more_changes_than_the_profile_lists_are_counted(supervisor: Super
     assert notice.message == "The call changed 5 files, and the result lists 3 of them."
 
 
+async def test_the_directory_of_long_outputs_hides_nothing(session: Session, tmp_path: Path) -> None:
+    """Neither files that a call puts there nor, with them, the supervisor's own."""
+    command = "mkdir -p .toolcell/outputs; cd .toolcell; touch x outputs/0123456789abcdef.txt; seq 200000"
+    result = await session.call("shell", {"command": command})
+    assert list((tmp_path / ".toolcell" / "outputs").iterdir()), "the output was saved"
+    created = {path for path, kind in made(result).items() if kind == "created"}
+    assert created == {".toolcell/x", ".toolcell/outputs/0123456789abcdef.txt"}
+    assert made(await session.call("shell", {"command": "touch a"})) == {"a": "created"}
+
+
 async def test_a_profile_turns_diffs_or_all_of_it_off(supervisor: Supervisor, tmp_path: Path) -> None:
     for changes, paths in (("list", ["a.txt"]), ("off", [])):
         profile = MAIN.replace(changes=changes)

@@ -73,10 +73,14 @@ async def test_a_session_that_calls_now_and_then_does_not_wait_behind_floods(sup
 
 
 @tool
-def niceness(seconds: float) -> int:
-    """Rest, and return the nice value of this process."""
-    time.sleep(seconds)
-    return os.getpriority(os.PRIO_PROCESS, 0)
+def niceness(seconds: float) -> tuple[int, int]:
+    """Rest, and return the highest and the last nice value of this process."""
+    end, highest, last = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < end:
+        last = os.getpriority(os.PRIO_PROCESS, 0)
+        highest = max(highest, last)
+        time.sleep(0.02)
+    return highest, last
 
 
 async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_calls(
@@ -88,7 +92,7 @@ async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_ca
         values: list[int] = []
 
         async def one() -> None:
-            values.append((await session.call("niceness", {"seconds": 0.4})).unwrap())
+            values.append((await session.call("niceness", {"seconds": 0.4})).unwrap()[0])
 
         async with anyio.create_task_group() as tasks:
             for _ in range(number):
@@ -110,3 +114,23 @@ async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_ca
             tasks.start_soon(of, "one", one, 1)
         assert values["one"] == [own]
         assert len([value for value in values["many"] if value > own]) >= 3, values
+
+
+async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_are_over(
+    supervise: Any, workspace: Path
+) -> None:
+    found: list[tuple[int, int]] = []
+
+    async def call(session: Session, seconds: float) -> None:
+        found.append((await session.call("niceness", {"seconds": seconds})).unwrap())
+
+    async with supervise([niceness], max_cells=6) as supervisor:
+        many, one = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+        await call(one, 0.0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, one, 1.6)
+            for seconds in (0.3, 0.3, 0.3, 1.6):
+                tasks.start_soon(call, many, seconds)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    ((highest, last),) = [each for each in found[-2:] if each[0] > own]  # the long ones end last
+    assert highest > own and (last == own or os.geteuid() != 0), found  # only root can lower the value again

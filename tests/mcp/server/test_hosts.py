@@ -79,9 +79,9 @@ def test_an_origin_is_its_scheme_host_and_port() -> None:
 
 
 def test_a_rule_that_is_no_host_or_no_origin_is_a_mistake_of_the_operator() -> None:
-    with pytest.raises(UsageError, match="is no host"):
+    with pytest.raises(UsageError, match="is not a host"):
         HostRules("127.0.0.1", ("https://mcp.example.org",), ())
-    with pytest.raises(UsageError, match="is no origin"):
+    with pytest.raises(UsageError, match="is not an origin"):
         HostRules("127.0.0.1", (), ("app.example.org",))
     with pytest.raises(UsageError, match="--allow-host"):
         HostRules("::", (), ())

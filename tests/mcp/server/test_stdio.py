@@ -141,6 +141,40 @@ def test_a_client_that_reads_nothing_is_not_read_and_the_server_ends_with_it(tmp
         assert process.wait(20) is not None
 
 
+def test_open_requests_are_bounded_in_bytes_together_and_short_ones_are_served(tmp_path: Path) -> None:
+    with piped("--workspace", str(tmp_path)) as process:
+        send(process, INITIALIZE)
+        receive(process)
+        send(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        long = "x" * 3_900_000
+        rest = {"name": "sleep", "arguments": {"seconds": 0.5, "mark": "m"}}
+        calls = [rpc(id, "tools/call", **rest, long=long) for id in range(10, 16)]
+        send(process, *calls, rpc(20, "ping"))
+        first = [receive(process) for _ in range(3)]
+        refused = [each["id"] for each in first if "error" in each]
+        assert refused == [14, 15] and "too long together" in first[0]["error"]["message"]
+        assert {"jsonrpc": "2.0", "id": 20, "result": {}} in first
+        open_ones = {10, 11, 12, 13}
+        while open_ones:
+            open_ones.discard(receive(process).get("id", 0))
+        send(process, rpc(21, "ping", long=long))
+        while receive(process).get("id") != 21:
+            pass
+
+
+def test_cancelled_requests_have_no_answer_and_take_no_room(tmp_path: Path) -> None:
+    with piped("--workspace", str(tmp_path)) as process:
+        send(process, INITIALIZE)
+        receive(process)
+        send(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        for id in range(100, 240):
+            send(process, rpc(id, "tools/call", name="sleep", arguments={"seconds": 30.0, "mark": "m"}))
+            send(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+        send(process, rpc(8, "ping"))
+        while receive(process).get("id") != 8:
+            pass
+
+
 def test_what_the_server_itself_prints_is_no_message(tmp_path: Path) -> None:
     module = tmp_path / "printing.py"
     module.write_text(

@@ -1,5 +1,7 @@
 """Tasks: calls that go on after their request."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from toolcell import PermissionTier, Supervisor, ToolContext, tool
+from toolcell import Capability, PermissionTier, Supervisor, ToolContext, tool
 from toolcell.mcp import ServerBounds, ToolServer, mcp_metadata
 from toolcell.mcp.server.principal import PrincipalServer
 from toolcell.mcp.server.tasks import EXTENSION
@@ -155,3 +157,99 @@ async def test_tasks_are_bounded_and_belong_to_their_principal(supervisor: Super
         with pytest.raises(MCPError, match="There is no task"):
             await request("tasks/get", taskId=begun[0]["taskId"])
         assert (await request("tools/call", name="count", arguments={"seconds": 0}))["resultType"] == "task"
+
+
+@tool(metadata=mcp_metadata(task="optional"), timeout=60.0, needs={Capability.WRITE})
+def write_slowly(ctx: ToolContext, seconds: float) -> str:
+    """Write a file, slowly."""
+    import time
+
+    ctx.require.writer.write_text("begun", "")
+    time.sleep(seconds)
+    return "written"
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import anyio
+from toolcell import Supervisor
+from toolcell.mcp import ToolServer
+from tests.mcp.server.test_tasks import Requests, client_of, count, hello_later, write_slowly
+
+async def main(place: Path) -> None:
+    async with Supervisor([count, hello_later, write_slowly], state=place / "state") as supervisor:
+        async with ToolServer(supervisor, workspace=place / "work") as server:
+            async with client_of(await server.principal("a")) as client:
+                request = Requests(client)
+                async def begun(name: str, **arguments: object) -> str:
+                    return (await request("tools/call", name=name, arguments=arguments))["taskId"]
+                done = await begun("count", seconds=0)
+                await request.until_over(done)
+                asking = await begun("hello_later")
+                await request.until_over(asking)
+                reading, writing = await begun("count", seconds=50), await begun("write_slowly", seconds=50)
+                with anyio.fail_after(20):
+                    while "statusMessage" not in await request("tasks/get", taskId=reading):
+                        await anyio.sleep(0.05)
+                    while not (place / "work/begun").exists():
+                        await anyio.sleep(0.05)
+                print(done, asking, reading, writing, flush=True)
+                await anyio.sleep_forever()
+
+anyio.run(main, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.anyio
+async def test_tasks_are_found_after_the_server_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3], text=True
+    ) as first:
+        assert first.stdout is not None
+        done, asking, reading, writing = first.stdout.readline().split()
+        first.kill()
+    async with (
+        Supervisor([count, hello_later, write_slowly], state=tmp_path / "state") as supervisor,
+        ToolServer(supervisor, workspace=tmp_path / "work") as server,
+        client_of(await server.principal("a")) as client,
+        client_of(await server.principal("b")) as other,
+    ):
+        request = Requests(client)
+        told = await request("tasks/get", taskId=done)
+        assert told["status"] == "completed" and told["result"]["structuredContent"] == {"result": "counted"}
+        outcomes = {}
+        for task in (asking, reading, writing):
+            told = await request("tasks/get", taskId=task)
+            assert told["status"] == "failed" and "restarted before the task ended" in told["error"]["message"]
+            outcomes[task] = told["error"]["data"]["outcome"]
+        assert outcomes == {asking: "outcome unknown", reading: "finished", writing: "outcome unknown"}
+        with pytest.raises(MCPError, match="There is no task"):
+            await Requests(other)("tasks/get", taskId=done)
+        assert (await request("tools/call", name="count", arguments={"seconds": 0}))["resultType"] == "task"
+
+
+@pytest.mark.anyio
+async def test_a_task_of_a_server_that_ended_in_order_is_found_too(tmp_path: Path) -> None:
+    bounds = ServerBounds(tasks=2)
+    (tmp_path / "work").mkdir()
+    begun: dict[str, Any] = {}
+    for run in (1, 2):
+        async with (
+            Supervisor([count], state=tmp_path / "state") as supervisor,
+            connected(supervisor, tmp_path / "work", bounds=bounds) as request,
+        ):
+            if run == 1:
+                begun = {
+                    seconds: await request("tools/call", name="count", arguments={"seconds": seconds})
+                    for seconds in (0, 50)
+                }
+                await request.until_over(begun[0]["taskId"])
+                continue
+            told = await request("tasks/get", taskId=begun[0]["taskId"])
+            assert told["status"] == "completed" and told["createdAt"] == begun[0]["createdAt"]
+            assert (await request("tasks/get", taskId=begun[50]["taskId"]))["error"]["data"]["kind"] == "interrupted"
+            assert (await request("tasks/cancel", taskId=begun[50]["taskId"]))["resultType"] == "complete"
+            with pytest.raises(MCPError, match="Too many tasks"):
+                await request("tools/call", name="count", arguments={"seconds": 0})

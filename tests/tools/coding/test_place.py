@@ -64,6 +64,8 @@ def test_a_mismatch_names_the_nearest_text_and_how_it_differs() -> None:
         "hunk 1 of 'x' does not fit. The nearest text begins at line 5. There, line 6 is '    return 1', and the patch "
         "has '    return 3'. Read the file again."
     )
+    with pytest.raises(Misplaced, match=r"has '    return 3'\. 1 more line differs\. Read"):
+        applied(TEXT, [Hunk(["def g():", "    return 3", "    pass"], [])], "x")
     with pytest.raises(Misplaced, match="Nothing in the file is like it"):
         applied(TEXT, [Hunk(["import numpy as np"], [])], "x")
 

@@ -15,8 +15,6 @@ from .nearest import nearest
 
 __all__ = ["edit"]
 
-_SHOWN_CHARS = 200
-
 
 class _Change(NamedTuple):
     """A planned edit: the file's text, and the places where `old` becomes `new`."""
@@ -105,9 +103,4 @@ def _not_found(text: str, old: str, path: str) -> str:
         return f"{message} Nothing in it is close. Read the file again."
     if not near.differing:
         return f"{message} Its lines are at line {near.first}, but the line ends differ. Read the file again."
-    number, there, asked = near.differing[0]
-    more = f" {len(near.differing) - 1:,} more lines differ." if len(near.differing) > 1 else ""
-    return (
-        f"{message} The closest text begins at line {near.first}. There, line {number} is {there[:_SHOWN_CHARS]!r}, "
-        f"and old_text has {asked[:_SHOWN_CHARS]!r}.{more} Read the file again."
-    )
+    return f"{message} {near.mismatch('old_text')} Read the file again."

@@ -8,6 +8,7 @@ __all__ = ["Nearest", "nearest"]
 _COMPARED_LINES = 5_000
 _COMPARED_CHARS = 400
 _LEAST_LIKE = 0.5
+_SHOWN_CHARS = 200
 
 
 class Nearest(NamedTuple):
@@ -16,6 +17,16 @@ class Nearest(NamedTuple):
     first: int
     differing: list[tuple[int, str, str]]
     """The number of a line, the line, and the wanted line."""
+
+    def mismatch(self, whose: str) -> str:
+        """The first line that differs, in words. `whose` names what has the wanted lines, such as "the patch"."""
+        number, there, asked = self.differing[0]
+        others = len(self.differing) - 1
+        more = f" {others:,} more {'line differs' if others == 1 else 'lines differ'}." if others else ""
+        return (
+            f"The nearest text begins at line {self.first}. There, line {number} is {there[:_SHOWN_CHARS]!r}, and "
+            f"{whose} has {asked[:_SHOWN_CHARS]!r}.{more}"
+        )
 
 
 def nearest(lines: list[str], wanted: list[str]) -> Nearest | None:

@@ -81,9 +81,4 @@ def explained(lines: list[str], wanted: list[str]) -> str:
         return "Nothing in the file is like it. Read the file again."
     if not near.differing:
         return f"Lines {near.first} and on are the same but for blanks. Read the file again."
-    number, there, asked = near.differing[0]
-    more = f", and {len(near.differing) - 1} more lines differ" if len(near.differing) > 1 else ""
-    return (
-        f"The nearest text begins at line {near.first}. There, line {number} is {there[:200]!r}, and the patch has "
-        f"{asked[:200]!r}{more}. Read the file again."
-    )
+    return f"{near.mismatch('the patch')} Read the file again."

@@ -1,12 +1,15 @@
 """The bounds of an MCP server: what a client can make it hold."""
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 from toolcell.errors import UsageError
 
-__all__ = ["ServerBounds"]
+__all__ = ["SMALL_BYTES", "ServerBounds"]
 
 MIB = 1024 * 1024
+SMALL_BYTES: Final = 16 * 1024
+"""A request of at most this length is taken beyond the bounds on bytes, because the number of requests is bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,7 @@ class ServerBounds:
     message_bytes: int = 4 * MIB
     """The longest request, in bytes."""
     requests_bytes: int = 16 * MIB
-    """The bodies of all HTTP requests that are not answered yet, in bytes. Others are refused, except short ones."""
+    """The bytes of all requests that are not answered yet. Others are refused, except short ones."""
     requests: int = 32
     """The requests that are served at the same time. Others are refused."""
     streams: int = 64

@@ -1,5 +1,6 @@
 """tools/call: one call of a client, in as many rounds as it takes to ask for answers and approval."""
 
+import secrets
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -69,6 +70,7 @@ class ClientCalls:
         self._approvals = approvals
         self._is_durable = is_durable
         self._bounds = bounds
+        self._run = secrets.token_hex(4)  # a session of the same id, after a restart, has other calls
         self._numbers = count(1)
 
     async def run(
@@ -170,13 +172,14 @@ class ClientCalls:
         asker: Asker,
         reports: Reports | None,
         on_progress: OnProgress | None = None,
+        call_id: str = "",
     ) -> ToolResult:
         """Make the call once, in a process. Without `reports`, its progress goes to `on_progress`. In a closed session,
         the call is Cancelled."""
         given = dict(arguments or {})
         if offered.answers and answers:
             given[offered.answers] = dict(answers)
-        call_id = f"{self._session.id}-mcp-{next(self._numbers)}"
+        call_id = call_id or f"{self._session.id}-mcp-{self._run}-{next(self._numbers)}"
         with self._asking(asker, reports):
             if reports is None:
                 return await self._called(offered.name, given, call_id, on_progress, None)

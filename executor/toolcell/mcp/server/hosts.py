@@ -1,4 +1,4 @@
-"""The Host and Origin headers that a server accepts, against DNS rebinding. Both are parsed whole, by exact grammar."""
+"""Decide which Host and Origin headers a server accepts, against DNS rebinding. Both are parsed as a whole."""
 
 import ipaddress
 import re
@@ -17,7 +17,7 @@ MAX_PORT: Final = 65_535
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address of the loopback interface. A name is not one, except localhost."""
+    """Whether `host` is an address of the loopback interface, or "localhost". False for all other names."""
     if host == "localhost":
         return True
     try:
@@ -28,14 +28,14 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _HostPort:
-    """A host with its port, lower case. Port 0: none is named, and a rule without a port holds for all."""
+    """A host in lower case, and its port. Port 0: no port is given, and a rule covers every port."""
 
     name: str
     port: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Self | None":
-        """The place that an authority names (RFC 3986, 3.2, without user information); None for any other text."""
+        """Parse an authority (RFC 3986, 3.2) without user information. None for any other text."""
         found = _HOST.fullmatch(text.lower()) if text.isascii() else None
         if found is None:
             return None
@@ -47,10 +47,10 @@ class _HostPort:
 
 
 class HostRules:
-    """The names of a server, and the origins whose pages may make requests.
+    """The host names of a server, and the origins whose pages may make requests to it.
 
-    A name without a port holds for each port. An origin holds exactly; those of loopback hold for each port, if the
-    server listens there. Raises UsageError for a rule that is no host or no origin.
+    A name without a port covers every port. An origin must match exactly. A server that listens on loopback also
+    accepts the http origins of loopback with every port. Raises UsageError for an invalid host or origin.
     """
 
     def __init__(self, listens_on: str, hosts: Sequence[str], origins: Sequence[str]) -> None:
@@ -62,10 +62,10 @@ class HostRules:
         if on_loopback or not _is_unspecified(listens_on):
             self._hosts += [*self._own, *([] if listening is None else [listening])]
         elif not self._hosts:
-            raise UsageError(f"A server on {listens_on} must know its name: --allow-host mcp.example.org.")
+            raise UsageError(f"A server on {listens_on} needs a host name. Pass one: --allow-host mcp.example.org.")
 
     def accepts_host(self, header: str | None) -> bool:
-        """Whether the Host header names this server. None, for no header or two, does not."""
+        """Whether the Host header names this server. None (no such header, or two) does not."""
         said = None if header is None else _HostPort.parse(header)
         return said is not None and any(each.covers(said) for each in self._hosts)
 
@@ -88,19 +88,19 @@ def _is_unspecified(host: str) -> bool:
 def _named(rule: str) -> _HostPort:
     place = _HostPort.parse(rule)
     if place is None:
-        raise UsageError(f"{rule!r} is no host. Write a name with or without a port: mcp.example.org:8443.")
+        raise UsageError(f"{rule!r} is not a host. Pass a name, with or without a port: mcp.example.org:8443.")
     return place
 
 
 def _origin(rule: str) -> tuple[str, _HostPort]:
     found = _split(rule)
     if found is None:
-        raise UsageError(f"{rule!r} is no origin. Write a scheme and a host: https://app.example.org.")
+        raise UsageError(f"{rule!r} is not an origin. Pass a scheme and a host: https://app.example.org.")
     return found
 
 
 def _split(origin: str) -> tuple[str, _HostPort] | None:
-    """The scheme and the place of an origin (RFC 6454, 6.2), without the port that the scheme implies."""
+    """Parse an origin (RFC 6454, 6.2) into its scheme and its host, without the default port of the scheme."""
     found = _ORIGIN.fullmatch(origin.lower()) if origin.isascii() else None
     place = None if found is None else _HostPort.parse(found[2])
     if found is None or place is None:

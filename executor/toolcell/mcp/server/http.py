@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from toolcell.errors import UsageError
 
-from .bounds import ServerBounds
+from .bounds import SMALL_BYTES, ServerBounds
 from .events import EventLog, SessionEvents
 from .guards import BUSY
 from .hosts import HostRules, is_loopback
@@ -47,8 +47,6 @@ MAX_OPEN: Final = 1000
 """The connections of all clients at the same time."""
 HELD_BYTES: Final = 64 * 1024 * 1024
 """The bodies of the requests of all clients at the same time, those that are being served among them."""
-SMALL_BYTES: Final = 16 * 1024
-"""A request of at most this length is taken beyond the bounds on bodies: MAX_OPEN bounds how many there are."""
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

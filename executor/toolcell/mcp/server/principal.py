@@ -21,6 +21,7 @@ from .bounds import ServerBounds
 from .calls import ClientCalls
 from .catalog import ToolList
 from .guards import Guards
+from .keeping import TaskKeeper
 from .listening import Listeners
 from .offers import CompletionRequests, PromptRequests, ResourceRequests
 from .sources import Completions, Prompts, Resources
@@ -78,14 +79,16 @@ class PrincipalServer:
         identity: ServerIdentity,
         offers: Offers,
         bounds: ServerBounds,
+        keeper: TaskKeeper,
     ) -> None:
-        """`session` has `channel` as its channel. `tasks` runs calls that outlive their request."""
+        """`session` has `channel` as its channel. `tasks` runs calls that outlive their request, and `keeper` keeps
+        them for another run of the server."""
         self.session = session
         self.listeners = Listeners(bounds)
         self.catalog = ToolList(session)
         artifacts = Artifacts(session.workspace, bounds)
         calls = ClientCalls(session, self.catalog, artifacts, channel, approvals, is_durable=is_durable, bounds=bounds)
-        running = Tasks(calls, tasks, bounds)
+        running = Tasks(calls, tasks, bounds, keeper)
         self.tools = ToolRequests(self.catalog, calls, running, artifacts, self.listeners, bounds)
         resources = ResourceRequests(principal, offers.resources, artifacts, bounds)
         self.server = _made(identity, self.tools, resources, self.listeners, self.catalog)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -19,7 +20,9 @@ from mcp.server.subscriptions import (
 )
 
 from toolcell import misuse
+from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
+from toolcell.journal.reading import JournalReader
 from toolcell.profile import Profile
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.refusal import named
@@ -27,6 +30,8 @@ from toolcell_tools.capability import SessionKind
 
 from .approving import ApprovingChannel, ClientChannel
 from .bounds import ServerBounds
+from .keeping import TaskKeeper
+from .kept_tasks import TaskStore
 from .principal import Offers, PrincipalServer, ServerIdentity
 from .sources import Completions, Prompts, Resources
 
@@ -95,6 +100,7 @@ class ToolServer:
         self._opening = anyio.Lock()
         self._stack: AsyncExitStack | None = None
         self._tasks: TaskGroup | None = None
+        self._store: TaskStore | None = None
 
     def __repr__(self) -> str:
         return f"<ToolServer {self._identity.name!r} of {self._supervisor!r}, {len(self._principals)} principals>"
@@ -118,6 +124,8 @@ class ToolServer:
             with anyio.CancelScope(shield=True):
                 for each in self._principals.values():
                     await each.session.close(grace_s=0)
+            if self._store is not None:
+                self._store.close()
             _IN_USE[self._supervisor].discard(self._namespace)
 
     @property
@@ -146,16 +154,21 @@ class ToolServer:
             channel=channel,
             profile=self._profile,
         )
+        state = runtime_of(self._supervisor).settings.state
+        journal = None if state is None else JournalReader(state.log, state.database)
+        if state is not None and self._store is None:
+            self._store = await in_thread(partial(TaskStore, state.tasks))
         opened = PrincipalServer(
             name,
             session,
             channel,
             self._supervisor.approvals,
             tasks,
-            is_durable=runtime_of(self._supervisor).settings.state is not None,
+            is_durable=state is not None,
             identity=self._identity,
             offers=self._offers,
             bounds=self.bounds,
+            keeper=await TaskKeeper.of(f"{self._namespace}-{name}", session.id, self._store, journal),
         )
         await opened.tools.refresh()
         return opened

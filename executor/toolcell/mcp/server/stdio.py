@@ -1,4 +1,5 @@
-"""MCP over standard input and output, with bounds: the length of a line, and the requests without an answer.
+"""MCP over standard input and output, with bounds: the length of a line, and the requests without an answer, in number
+and in bytes.
 
 The descriptors are waited for, not read in threads, so the server ends even if its client neither reads nor writes.
 """
@@ -14,9 +15,11 @@ from typing import Final
 import anyio
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 
-from .bounds import ServerBounds
+from .bounds import SMALL_BYTES, ServerBounds
+from .guards import BUSY
 from .principal import PrincipalServer
 
 __all__ = ["claimed_stdio", "serve"]
@@ -68,7 +71,10 @@ class _JsonLines:
         self._write_fd = write_fd
         self._most_bytes = bounds.message_bytes
         self._most_open = 4 * bounds.requests
+        self._most_held = bounds.requests_bytes
         self._open = 0  # requests without an answer
+        self._held: dict[types.RequestId, list[int]] = {}  # their bytes, by id; a client may use an id twice
+        self._held_bytes = 0
         self._room = anyio.Event()
         self._writing = anyio.Lock()
 
@@ -106,17 +112,42 @@ class _JsonLines:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
             return await self._error(types.PARSE_ERROR, "The line is no JSON-RPC message.")
-        while isinstance(message, types.JSONRPCRequest) and self._open >= self._most_open:
-            self._room = anyio.Event()
-            await self._room.wait()
-        self._open += isinstance(message, types.JSONRPCRequest)
+        if isinstance(message, types.JSONRPCRequest):
+            while self._open >= self._most_open:
+                self._room = anyio.Event()
+                await self._room.wait()
+            if not self._hold(message.id, len(line)):
+                return await self._error(BUSY, "The requests without an answer are too long together.", message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._let_go(cancelled_request_id_from_params(message.params))  # it has no answer
         await to_server.send(SessionMessage(message))
+
+    def _hold(self, id: types.RequestId, size: int) -> bool:
+        """Account for a request, if the open ones may be so long. A short one always may, so that a client can answer
+        and cancel: their number is bounded."""
+        if size > SMALL_BYTES and self._held_bytes + size > self._most_held:
+            return False
+        self._open += 1
+        self._held_bytes += size
+        self._held.setdefault(id, []).append(size)
+        return True
+
+    def _let_go(self, id: types.RequestId | None) -> None:
+        """Account for an answer, or for a cancelled request, which has none."""
+        if id is None or id not in self._held:
+            return
+        sizes = self._held[id]
+        self._held_bytes -= sizes.pop()
+        if not sizes:
+            del self._held[id]
+        self._open -= 1
+        self._room.set()
 
     async def _refuse(self) -> None:
         await self._error(types.INVALID_REQUEST, f"The message is longer than {self._most_bytes:,} bytes.")
 
-    async def _error(self, code: int, message: str) -> None:
-        answer = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    async def _error(self, code: int, message: str, id: types.RequestId | None = None) -> None:
+        answer = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}
         await self._line(json.dumps(answer).encode())
 
     async def write(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -125,8 +156,7 @@ class _JsonLines:
             async for message in from_server:
                 await self._line(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
                 if isinstance(message.message, (types.JSONRPCResponse, types.JSONRPCError)):
-                    self._open -= 1
-                    self._room.set()
+                    self._let_go(message.message.id)
 
     async def _line(self, line: bytes) -> None:
         async with self._writing:

@@ -1,14 +1,17 @@
 """Tasks (SEP-2663): calls that go on after their request. A client asks for their state, and answers their questions.
 
 A tool that is `long_running`, or whose metadata say so, becomes a task if the client supports tasks. A tool's error is
-a result, as for any call; the status "failed" is for what failed outside of the tool.
+a result, as for any call; the status "failed" is for what failed outside of the tool. With a state directory, tasks
+are found after a restart: those that had ended with their result, the others as interrupted.
 """
 
+import logging
 import secrets
+import sqlite3
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 import mcp_types as types
@@ -26,12 +29,14 @@ from .asking import Answers
 from .bounds import ServerBounds
 from .calls import ClientCalls
 from .catalog import Offered
+from .keeping import EarlierTask, TaskKeeper
 from .questions import BadQuestion, Unanswerable, asked, fits, wire
 from .reports import MESSAGE_CHARS
 from .results import failed, infrastructure_error
 
 __all__ = ["EXTENSION", "TaskParams", "Tasks", "UpdateParams", "supports_tasks"]
 
+_log = logging.getLogger("toolcell")
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 500
 """How often a client should ask."""
@@ -83,7 +88,7 @@ class _ClientTask:
     answers: Answers = field(default_factory=Answers)
     answered: anyio.Event = field(default_factory=anyio.Event)
     result: dict[str, Any] | None = None
-    error: types.ErrorData | None = None
+    error: dict[str, Any] | None = None
     bytes: int = 0
     message: str = ""
     """The last progress of the call."""
@@ -131,16 +136,25 @@ class _ClientTask:
         return answered(types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
 
 
+def _restored(kept: EarlierTask) -> _ClientTask:
+    """A task of an earlier run of the server."""
+    task = _ClientTask(kept.id, kept.expires_at, kept.ttl_ms, kept.created, kept.updated)
+    task.status, task.result, task.error = cast("Status", kept.status), kept.result, kept.error
+    task.bytes = memory_of(kept.result)
+    return task
+
+
 class Tasks:
     """The tasks of one principal. `tasks` runs them until the server ends."""
 
-    def __init__(self, calls: ClientCalls, tasks: TaskGroup, bounds: ServerBounds) -> None:
+    def __init__(self, calls: ClientCalls, tasks: TaskGroup, bounds: ServerBounds, keeper: TaskKeeper) -> None:
         self._calls = calls
         self._group = tasks
         self._bounds = bounds
-        self._known: dict[str, _ClientTask] = {}
+        self._keeper = keeper
+        self._known = {task.id: task for task in map(_restored, keeper.earlier)}
 
-    def start(
+    async def start(
         self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, answers: Answers
     ) -> dict[str, Any]:
         """Begin a task, and return its envelope. Raises MCPError if too many are kept."""
@@ -154,6 +168,12 @@ class Tasks:
         )
         task.answers = dict(answers)
         self._known[task.id] = task
+        try:
+            await self._keep(task, "working")
+        except sqlite3.Error as error:
+            del self._known[task.id]
+            message = f"The task cannot be kept, and was not started: {error}."
+            raise MCPError(types.INTERNAL_ERROR, message, {"retryable": True}) from None
         capabilities = ctx.session.client_capabilities
         self._group.start_soon(self._run, task, offered, params, capabilities)
         return {**task.envelope(), "resultType": "task"}
@@ -167,7 +187,7 @@ class Tasks:
         if task.result is not None:
             told["result"] = task.result
         if task.error is not None:
-            told["error"] = wire(task.error)
+            told["error"] = task.error
         return told
 
     async def update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
@@ -208,13 +228,31 @@ class Tasks:
         params: types.CallToolRequestParams,
         capabilities: types.ClientCapabilities | None,
     ) -> None:
+        result: dict[str, Any] | None = None
+        error: types.ErrorData | None = None
         with anyio.move_on_at(anyio.current_time() + self._bounds.task_s), task.scope:
-            task.result, task.error = await self._outcome(task, offered, params, capabilities)
+            result, error = await self._outcome(task, offered, params, capabilities)
+        status: Status = "completed" if result is not None else "failed" if error is not None else "cancelled"
         task.pending, task.answers = {}, {}
-        if task.result is None and task.error is None:
-            return task.become("cancelled")
-        task.bytes = memory_of(task.result)
-        task.become("completed" if task.error is None else "failed")
+        told = None if error is None else cast("dict[str, Any]", wire(error))
+        try:
+            await self._keep(task, status, result, told)
+        except (sqlite3.Error, ValueError):  # a full disk, for example; the client of this run has the result
+            _log.exception("the result of the task %s cannot be kept for another run of the server", task.id)
+        task.result, task.error, task.bytes = result, told, memory_of(result)
+        task.become(status)
+
+    async def _keep(
+        self,
+        task: _ClientTask,
+        status: Status,
+        result: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> None:
+        """Keep the task, if there is a state directory. Raises sqlite3.Error, and ValueError for a result that is no
+        JSON."""
+        outcome = {"result": result} if result is not None else {"error": error} if error is not None else None
+        await self._keeper.keep(task.id, (task.created, _now()), (task.expires_at, task.ttl_ms), status, outcome)
 
     async def _outcome(
         self,
@@ -224,8 +262,11 @@ class Tasks:
         capabilities: types.ClientCapabilities | None,
     ) -> tuple[dict[str, Any] | None, types.ErrorData | None]:
         """The result of the call, or the error outside of its tool; neither for a call that was cancelled."""
-        for _ in range(self._bounds.rounds + 1):
-            result = await self._calls.attempt(offered, params.arguments, task.answers, task, None, task.progress)
+        for number in range(self._bounds.rounds + 1):
+            call_id = self._keeper.call_id(task.id, number)
+            result = await self._calls.attempt(
+                offered, params.arguments, task.answers, task, None, task.progress, call_id
+            )
             if isinstance(result.error, Cancelled):
                 return None, None
             error = infrastructure_error(result)

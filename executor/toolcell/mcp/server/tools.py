@@ -67,7 +67,7 @@ class ToolRequests:
         before = self._artifacts.count
         if self._is_task(ctx, offered, params):
             answers = RoundState.read(params.request_state).told(params.input_responses)
-            return self._tasks.start(ctx, offered, params, answers)
+            return await self._tasks.start(ctx, offered, params, answers)
         result = await self._calls.run(ctx, offered, params, self._level(ctx))
         if self._artifacts.count != before:
             await self._listeners.tell(ResourcesListChanged())

@@ -65,7 +65,7 @@ class Cell(Stateful):
         self.pid = 0  # the init's pid on the host
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
-        self.lowered = False  # whether the init's scheduling group is niced
+        self._group_lowered = False  # whether the init's scheduling group is niced
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
         self._deadlines = deadlines
@@ -276,13 +276,17 @@ class Cell(Stateful):
 
     def lower(self, nice: int) -> None:
         """Nice the process of the running call, or of the call that is about to be sent, and the init that will sweep
-        it. A kept process is left alone, because it serves later calls; so is the init's own nice value, which its
-        later children would inherit."""
+        it, or take that back. A kept process is left alone, because it serves later calls; so is the init's own nice
+        value, which its later children would inherit."""
         if not self._kept:
             self._meter.lower(nice)
-            if bool(nice) != self.lowered:
-                self.lowered = bool(nice)
-                share_of_group(self.pid, nice)
+            if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
+                self._group_lowered = bool(nice)
+
+    @property
+    def lowered(self) -> bool:
+        """Whether `lower` has niced anything that is still so."""
+        return self._group_lowered or self._meter.nice > 0
 
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""

@@ -28,11 +28,11 @@ class Meter:
         "_children_fd",
         "_cpu_before",
         "_kept",
-        "_nice",
         "_rss_before",
         "_standby",
         "_status_fd",
         "evidence",
+        "nice",
         "process",
         "reads_clock",
     )
@@ -42,7 +42,7 @@ class Meter:
         self.process = 0
         self._cgroup = cgroup
         self._kept = kept
-        self._nice = 0  # of the call process
+        self.nice = 0  # that the call process was given
         self._standby = standby
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
@@ -82,23 +82,23 @@ class Meter:
             self.process = 0
 
     def forget_process(self) -> None:
-        self.process = self._nice = 0
+        self.process = self.nice = 0
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
 
     def lower(self, nice: int) -> None:
-        """Nice the call process, if it is known and has no higher value yet."""
+        """Nice the call process, if it is known and was not given this value before."""
         if not self.process and self._standby:
             self.find_process()
-        if self._status_fd < 0 or nice <= self._nice:
+        if self._status_fd < 0 or nice == self.nice:
             return
         try:
             os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid is its own
         except OSError:
             return
-        if lower(self.process, nice):
-            self._nice = nice
+        if lower(self.process, nice, self.nice):
+            self.nice = nice
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the

@@ -1,0 +1,73 @@
+"""Workspaces whose file systems do not answer, and many of them."""
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolcell.sessions import changes
+from toolcell.sessions.changes import WorkspaceChanges
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+_libc = ctypes.CDLL(None, use_errno=True)
+_DETACH = 2
+
+
+@pytest.fixture
+def hung(tmp_path: Path) -> Iterator[Path]:
+    """A workspace with a file system in it that answers nothing: FUSE without a server that reads its requests."""
+    place = tmp_path / "hung" / "mount"
+    place.mkdir(parents=True)
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
+    mounted = _libc.mount(b"hung", bytes(place), b"fuse", 0, options)
+    try:
+        assert mounted == 0, os.strerror(ctypes.get_errno())
+        yield tmp_path / "hung"
+    finally:
+        os.close(fd)  # every request that waits fails
+        _libc.umount2(bytes(place), _DETACH)
+
+
+async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_and_no_other_workspace(
+    hung: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "WAIT_S", 0.3)
+    workspaces = WorkspaceChanges()
+    tracked = workspaces.of(str(hung), (0, 0, 0), texts=True)
+    began = time.monotonic()
+    first = await tracked.enter(10)
+    assert "did not answer in time" in first.unknown
+    await tracked.leave(first)
+    monkeypatch.setattr(tracked, "_again_at", 0.0)
+    assert "does not answer" in (await tracked.enter(10)).unknown
+    second = await workspaces.of(str(hung), (0, 0, 0), texts=True).enter(10)
+    assert "does not answer" in second.unknown and time.monotonic() - began < 2
+    assert len(workspaces.hung) == 1, "one thread"
+    (tmp_path / "other").mkdir()
+    other = await workspaces.of(str(tmp_path / "other"), (0, 0, 0), texts=True).enter(10)
+    assert other.unknown == ""
+    monkeypatch.setattr(changes, "MAX_HUNG", 1)
+    (tmp_path / "third").mkdir()
+    assert "hold all threads" in (await workspaces.of(str(tmp_path / "third"), (0, 0, 0), texts=True).enter(1)).unknown
+    workspaces.close()
+
+
+async def test_the_least_recently_used_workspaces_give_their_queues_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MAX_QUEUES", 2)
+    workspaces = WorkspaceChanges()
+    before = len(os.listdir("/proc/self/fd"))
+    for name in "abca":
+        (tmp_path / name).mkdir(exist_ok=True)
+        tracked = workspaces.of(str(tmp_path / name), (0, 0, 0), texts=False)
+        call = await tracked.enter(1)
+        assert call.unknown == ""
+        await tracked.leave(call)
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    workspaces.close()
+    assert len(os.listdir("/proc/self/fd")) == before
