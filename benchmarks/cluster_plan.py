@@ -133,8 +133,8 @@ def main(**options: Any) -> None:
         from .cluster_ray import measured_on_ray
 
         with tempfile.TemporaryDirectory() as directory:
-            costs: dict[str, Any] = anyio.run(measured_on_ray, Path(directory), 5.0)
-        inputs = replace(inputs, **costs)
+            of_ray: dict[str, Any] = anyio.run(measured_on_ray, Path(directory), 5.0)
+        inputs = replace(inputs, **of_ray)
     ray = ("batch", "loop_call_s", "loop_batched_s", "driver_call_s", "driver_batched_s", "hop_s", "store_bytes_s")
     inputs = replace(inputs, **{name: options[name] for name in ray if options[name] is not None})
     shape = ClusterShape(

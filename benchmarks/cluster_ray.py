@@ -15,7 +15,7 @@ import psutil
 from toolcell import Session
 
 from .crowd import Call, throughput
-from .test_cluster import SESSIONS, bare_actor, here, on_cluster, one_node
+from .test_cluster import SESSIONS, bare_actor, here, node_actor, on_cluster, one_node
 from .workload import caller
 
 LATENCIES = 300
@@ -44,14 +44,6 @@ async def measured_on_ray(workspace: Path, seconds: float) -> dict[str, float]:
     }
 
 
-def _actor() -> psutil.Process:
-    """The process of the node's actor: Ray names it after the class."""
-    (found,) = [
-        each for each in psutil.Process().children(recursive=True) if "ray::NodeActor" in " ".join(each.cmdline())
-    ]
-    return found
-
-
 def _both_s(actor: psutil.Process) -> tuple[float, float, float]:
     """The time of day, and the processor time of the driver and of the actor."""
     times = actor.cpu_times()
@@ -72,7 +64,7 @@ async def _call_s(sessions: list[Session], under_way: int, seconds: float) -> tu
         return ask
 
     callers = [counted(caller(sessions[each % len(sessions)], "echo")) for each in range(under_way)]
-    actor = _actor()
+    actor = node_actor()
     first = _both_s(actor)
     await anyio.sleep(IDLE_S)
     second = _both_s(actor)

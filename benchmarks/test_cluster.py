@@ -7,12 +7,14 @@ import logging
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from toolcell import Session, Supervisor
@@ -30,11 +32,10 @@ OPENED = 10_000
 
 
 @contextmanager
-def one_node() -> Iterator[Any]:
+def one_node() -> Generator[Any]:
     """A Ray cluster of one node, with an object store of 100 MB."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-
+    ray: Any = import_module("ray")
     ray.init(
         num_cpus=1,
         include_dashboard=False,
@@ -49,7 +50,7 @@ def one_node() -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def on_cluster(number: int, directory: Path) -> AsyncIterator[list[Session]]:
+async def on_cluster(number: int, directory: Path) -> AsyncGenerator[list[Session]]:
     """So many sessions on the cluster, each with a workspace of its own, and warm."""
     from toolcell.cluster import RayCluster
 
@@ -59,7 +60,7 @@ async def on_cluster(number: int, directory: Path) -> AsyncIterator[list[Session
 
 
 @asynccontextmanager
-async def here(number: int, directory: Path) -> AsyncIterator[list[Session]]:
+async def here(number: int, directory: Path) -> AsyncGenerator[list[Session]]:
     """As `on_cluster`, on this machine."""
     async with Supervisor([echo, kept]) as supervisor:
         check_whole(supervisor)
@@ -85,6 +86,15 @@ def bare_actor(ray: Any) -> Any:
             return data
 
     return ray.remote(Echo).options(num_cpus=0).remote()
+
+
+def node_actor() -> psutil.Process:
+    """The process of the node's actor: Ray names it after the class."""
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if "ray::NodeActor" in " ".join(each.cmdline()):
+                return each
+    raise AssertionError("the cluster has no node actor")
 
 
 def test_what_the_cluster_adds_to_a_call(publish: Publish) -> None:
@@ -192,15 +202,11 @@ async def placement(rounds: int, workspace: Path) -> Figure:
 
 async def recovery(rounds: int, workspace: Path) -> Figure:
     """From the kill of the actor to the next answer in a session."""
-    import psutil
-
     with one_node():
         async with on_cluster(1, workspace) as (session,):
 
             async def block() -> list[float]:
-                for each in psutil.Process().children(recursive=True):
-                    if "ray::NodeActor" in " ".join(each.cmdline()):
-                        each.kill()
+                node_actor().kill()
                 start = time.perf_counter()
                 with anyio.fail_after(60.0):
                     while (await session.call("echo", {"text": "again"})).error is not None:

@@ -26,6 +26,7 @@ def test_every_pod_has_the_seccomp_profile_and_no_capability() -> None:
     pods = [each["spec"]["template"]["spec"] for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
     assert len(pods) == 2
     for pod in pods:
+        assert pod["automountServiceAccountToken"] is False
         for container in pod["containers"]:
             context = container["securityContext"]
             assert context["seccompProfile"] == {"type": "Localhost", "localhostProfile": "toolcell.json"}
