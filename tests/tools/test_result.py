@@ -27,6 +27,7 @@ from toolcell_tools import (
     ImageBlock,
     LimitExceeded,
     MissingCapability,
+    NodeLost,
     Notice,
     Overloaded,
     Pending,
@@ -64,6 +65,7 @@ ERRORS: list[tuple[ErrorBase, str, bool]] = [
     (ProtocolViolation(message="m"), "protocol_violation", False),
     (Overloaded(message="m"), "overloaded", True),
     (SandboxUnavailable(message="m", mechanism="landlock", cure="boot"), "sandbox_unavailable", False),
+    (NodeLost(message="m", node="a"), "node_lost", True),
 ]
 
 

@@ -180,7 +180,10 @@ class Pool:
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
-        self._rivals.note(run.spec.key.session_id, run.queued_at)
+        if self._rivals.last == run.spec.key.session_id:
+            self._rivals.last_at = run.queued_at  # as `note` does
+        else:
+            self._rivals.note(run.spec.key.session_id, run.queued_at)
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
@@ -281,7 +284,7 @@ class Pool:
         session_id = run.spec.key.session_id
         self._working[cell.id] = session_id
         running = self._running[session_id] = self._running.get(session_id, 0) + 1
-        nice = nice_of(running) if running > 1 and self._rivals.has(session_id, now) else 0
+        nice = self._nice(session_id, now) if running > 1 else 0
         if nice or cell.lowered:
             cell.lower(nice)  # before the call is sent: the process would wake up and take this core
         try:
@@ -691,13 +694,24 @@ class Pool:
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
 
+    def _nice(self, session_id: str, now: float) -> int:
+        """The nice value of the session's calls. A cell that is killed takes no time any more."""
+        running = self._running.get(session_id, 0)
+        if running < 2 or not self._rivals.has(session_id, now):
+            return 0
+        killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
+        return nice_of(running - len(killed))
+
+    def _is_dying(self, id: int) -> bool:
+        cell = self.cells.get(id)
+        return cell is not None and cell.state is State.DYING
+
     def _share(self, cell: Cell, now: float) -> None:
         """Nice a running call as much as its session has others, if another session has calls (`rivals`)."""
         if cell.run is not None:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            running = self._running.get(session_id, 0)
-            nice = nice_of(running) if running > 1 and self._rivals.has(session_id, now) else 0
+            nice = self._nice(session_id, now)
             if nice or cell.lowered:  # a long call does not stay niced when the others are over
                 cell.lower(nice)
 

@@ -20,21 +20,21 @@ MOST_NICE: Final = 12  # less than 19, so that other programs of the host cannot
 class Rivals:
     """The session that made the last call, and the times of its last call and of the last call of any other session."""
 
-    __slots__ = ("_last", "_last_at", "_other_at")
+    __slots__ = ("last", "last_at", "other_at")
 
     def __init__(self) -> None:
-        self._last = ""
-        self._last_at = self._other_at = -math.inf
+        self.last = ""
+        self.last_at = self.other_at = -math.inf
 
     def note(self, session_id: str, now: float) -> None:
         """Note that the session begins a call, or has one under way."""
-        if session_id != self._last:
-            self._last, self._other_at = session_id, self._last_at
-        self._last_at = now
+        if session_id != self.last:
+            self.last, self.other_at = session_id, self.last_at
+        self.last_at = now
 
     def has(self, session_id: str, now: float) -> bool:
         """Whether another session has calls."""
-        return now - (self._other_at if session_id == self._last else self._last_at) < RIVAL_S
+        return now - (self.other_at if session_id == self.last else self.last_at) < RIVAL_S
 
 
 def nice_of(running: int) -> int:

@@ -144,7 +144,7 @@ def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: P
 
 def test_all_of_a_supervisor_but_objects_and_functions_can_stand_in_a_file() -> None:
     taken = set(inspect.signature(Supervisor).parameters)
-    objects = {"tools", "toolsets", "hooks", "policy", "approver", "journal", "resolve", "telemetry"}
+    objects = {"tools", "toolsets", "hooks", "policy", "approver", "journal", "resolve", "telemetry", "cluster"}
     assert taken - objects == {*SupervisorTable.model_fields, "profiles", "config", "http"} - {
         "credentials"
     }  # which are those of `http`

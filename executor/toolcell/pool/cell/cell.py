@@ -65,6 +65,7 @@ class Cell(Stateful):
         self.pid = 0  # the init's pid on the host
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
+        self.lowered = False  # whether the last `lower` has niced anything
         self._group_lowered = False  # whether the init's scheduling group is niced
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
@@ -282,11 +283,7 @@ class Cell(Stateful):
             self._meter.lower(nice)
             if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
                 self._group_lowered = bool(nice)
-
-    @property
-    def lowered(self) -> bool:
-        """Whether `lower` has niced anything that is still so."""
-        return self._group_lowered or self._meter.nice > 0
+            self.lowered = self._group_lowered or self._meter.nice > 0
 
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
