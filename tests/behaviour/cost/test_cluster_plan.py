@@ -86,4 +86,4 @@ async def test_the_costs_of_this_machine_can_be_measured(tmp_path: Path) -> None
     found = await measured(tmp_path, 0.2, 200)
     assert 0 < found.loop_batched_s < found.call_cpu_s < 1.0
     assert 0 < found.cell_s < 1.0 and 0 < found.open_s < 0.1
-    assert 1e3 < found.session_bytes < 1e5 and 1e6 < found.cell_bytes < 1e8
+    assert 0 <= found.session_bytes < 1e5 and 1e6 < found.cell_bytes < 1e8
