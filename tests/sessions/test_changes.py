@@ -4,6 +4,7 @@ import ctypes
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _DETACH = 2
 
 
+def open_queues() -> int:
+    """The inotify queues of this process."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
+            found += os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:inotify"
+    return found
+
+
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
     """A workspace with a file system in it that answers nothing: FUSE without a server that reads its requests."""
     place = tmp_path / "hung" / "mount"
     place.mkdir(parents=True)
+    before = open_queues()
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
     mounted = _libc.mount(b"hung", bytes(place), b"fuse", 0, options)
@@ -30,6 +41,10 @@ def hung(tmp_path: Path) -> Iterator[Path]:
     finally:
         os.close(fd)  # every request that waits fails
         _libc.umount2(bytes(place), _DETACH)
+        until = time.monotonic() + 20
+        while open_queues() > before and time.monotonic() < until:
+            time.sleep(0.01)  # the thread that has waited closes its own
+        assert open_queues() == before
 
 
 async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_and_no_other_workspace(
@@ -61,13 +76,13 @@ async def test_the_least_recently_used_workspaces_give_their_queues_away(
 ) -> None:
     monkeypatch.setattr(changes, "MAX_QUEUES", 2)
     workspaces = WorkspaceChanges()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_queues()
     for name in "abca":
         (tmp_path / name).mkdir(exist_ok=True)
         tracked = workspaces.of(str(tmp_path / name), (0, 0, 0), texts=False)
         call = await tracked.enter(1)
         assert call.unknown == ""
         await tracked.leave(call)
-    assert len(os.listdir("/proc/self/fd")) == before + 2
+    assert open_queues() == before + 2
     workspaces.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_queues() == before
