@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,25 @@ async def load(session: Session, ends: list[ToolResult], stop: anyio.Event) -> N
             await anyio.sleep(0.05)
 
 
+@asynccontextmanager
+async def loaded(
+    supervisor: Supervisor, directory: Path, count: int, patience_s: float = PATIENCE_S
+) -> AsyncIterator[tuple[list[Session], list[list[ToolResult]]]]:
+    """So many sessions, each with a workspace of its own, and the results of the calls that each makes until the end of
+    the context. Each result must be typed."""
+    sessions = [await supervisor.open_session("main", workspace=directory / f"w{each}") for each in range(count)]
+    ends: list[list[ToolResult]] = [[] for _ in sessions]
+    stop = anyio.Event()
+    with anyio.fail_after(patience_s):
+        async with anyio.create_task_group() as tasks:
+            for session, mine in zip(sessions, ends, strict=True):
+                tasks.start_soon(load, session, mine, stop)
+            yield sessions, ends
+            stop.set()
+    for mine in ends:
+        assert_typed(mine)
+
+
 def assert_typed(ends: list[ToolResult]) -> None:
     """Each result is an answer, or an infrastructure error with an outcome."""
     for end in ends:
@@ -114,20 +134,11 @@ def assert_typed(ends: list[ToolResult]) -> None:
 
 
 async def test_a_killed_actor_ends_its_calls_typed_and_sessions_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
-    sessions = [await supervisor.open_session("main", workspace=tmp_path / f"w{each}") for each in range(4)]
-    ends: list[list[ToolResult]] = [[] for _ in sessions]
-    stop = anyio.Event()
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            for session, mine in zip(sessions, ends, strict=True):
-                tasks.start_soon(load, session, mine, stop)
-            await until(lambda: all(len(each) > 3 for each in ends))
-            supervisor_process(node_of(supervisor, sessions[0])).kill()
-            marks = [len(each) for each in ends]
-            await until(partial(_have_gone_on, ends, marks))
-            stop.set()
-    for mine in ends:
-        assert_typed(mine)
+    async with loaded(supervisor, tmp_path, 4) as (sessions, ends):
+        await until(lambda: all(len(each) > 3 for each in ends))
+        supervisor_process(node_of(supervisor, sessions[0])).kill()
+        marks = [len(each) for each in ends]
+        await until(partial(_have_gone_on, ends, marks))
 
 
 async def test_a_call_that_may_have_acted_ends_with_outcome_unknown_and_its_key_is_kept(
@@ -219,21 +230,12 @@ async def test_a_silent_node_is_given_up_after_its_lease_and_its_sessions_go_on(
 
 
 async def test_nodes_can_be_restarted_one_by_one_under_load(supervisor: Supervisor, tmp_path: Path) -> None:
-    sessions = [await supervisor.open_session("main", workspace=tmp_path / f"u{each}") for each in range(2)]
-    ends: list[list[ToolResult]] = [[] for _ in sessions]
-    stop = anyio.Event()
-    with anyio.fail_after(2 * PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            for session, mine in zip(sessions, ends, strict=True):
-                tasks.start_soon(load, session, mine, stop)
-            for node in [str(each["id"]) for each in runtime_of(supervisor).calls.nodes()]:
-                await until(lambda: all(each["state"] == "up" for each in runtime_of(supervisor).calls.nodes()))
-                supervisor_process(node).kill()
-                marks = [len(each) for each in ends]
-                await until(partial(_have_gone_on, ends, marks))
-            stop.set()
-    for mine in ends:
-        assert_typed(mine)
+    async with loaded(supervisor, tmp_path, 2, 2 * PATIENCE_S) as (_sessions, ends):
+        for node in [str(each["id"]) for each in runtime_of(supervisor).calls.nodes()]:
+            await until(lambda: all(each["state"] == "up" for each in runtime_of(supervisor).calls.nodes()))
+            supervisor_process(node).kill()
+            marks = [len(each) for each in ends]
+            await until(partial(_have_gone_on, ends, marks))
 
 
 async def test_a_machine_dies_under_load_and_its_sessions_reopen_on_another(
@@ -241,22 +243,14 @@ async def test_a_machine_dies_under_load_and_its_sessions_reopen_on_another(
 ) -> None:
     third = ray_nodes.add()
     async with supervise(TOOLS, cluster=RayCluster(lease_s=LEASE_S, min_nodes=3)) as supervisor:
-        sessions = [await supervisor.open_session("main", workspace=tmp_path / f"m{each}") for each in range(6)]
-        ends: list[list[ToolResult]] = [[] for _ in sessions]
-        stop = anyio.Event()
-        with anyio.fail_after(2 * PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                for session, mine in zip(sessions, ends, strict=True):
-                    tasks.start_soon(load, session, mine, stop)
-                await until(lambda: all(len(each) > 2 for each in ends))
-                assert third.node_id in {node_of(supervisor, each) for each in sessions}
-                await anyio.to_thread.run_sync(ray_nodes.kill, third)
-                await until(lambda: third.node_id not in {node_of(supervisor, each) for each in sessions})
-                marks = [len(each) for each in ends]
-                await until(partial(_have_gone_on, ends, marks))
-                stop.set()
-        for mine in ends:
-            assert_typed(mine)
+        async with loaded(supervisor, tmp_path, 6, 2 * PATIENCE_S) as (sessions, ends):
+            await until(lambda: all(len(each) > 2 for each in ends))
+            assert third.node_id in {node_of(supervisor, each) for each in sessions}
+            await anyio.to_thread.run_sync(ray_nodes.kill, third)
+            await until(lambda: third.node_id not in {node_of(supervisor, each) for each in sessions})
+            marks = [len(each) for each in ends]
+            await until(partial(_have_gone_on, ends, marks))
+        assert third.node_id not in {node_of(supervisor, each) for each in sessions}
         assert third.node_id not in {node_of(supervisor, each) for each in sessions}
 
 
