@@ -430,7 +430,7 @@ class ClusterPool:
         if message.audit is not None and isinstance(run, SessionRun):
             run.audited_elsewhere = watch_of(message.audit, run)
         if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
-            run.changes.listed = changes_of(message.changes)
+            run.changes.hear(changes_of(message.changes))
         self._end(run, outcome_of(message))
 
     # -- sessions -----------------------------------------------------------------------------------------------------

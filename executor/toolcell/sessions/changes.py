@@ -58,6 +58,16 @@ class CallChanges:
     unknown: str = ""
     run: Run | None = None
     listed: ListedChanges | None = None
+    own: Callable[[str, int | None], bool] | None = None
+    """Of a node's list, what the supervisor has written itself, which the node cannot know."""
+
+    def hear(self, listed: ListedChanges) -> None:
+        """Take the list of a node, without the files that the supervisor has written meanwhile."""
+        made = listed.artifacts
+        if self.own is not None:
+            made = [each for each in made if not self.own(each.path, None if each.kind == "deleted" else each.size)]
+        found = listed.found - len(listed.artifacts) + len(made)
+        self.listed = ListedChanges(made, found, listed.unknown) if found or listed.unknown else None
 
     @property
     def tells(self) -> bool:
@@ -202,12 +212,13 @@ class TrackedRoot:
 class RemoteRoot:
     """A workspace at which a node of a cluster looks. Nothing is looked at here."""
 
-    def __init__(self, *, texts: bool) -> None:
+    def __init__(self, own: Callable[[str, int | None], bool], *, texts: bool) -> None:
+        self._own = own
         self._texts = texts
 
     async def enter(self, most: int) -> CallChanges:
         """The changes of a call, which its node fills in."""
-        return CallChanges(most, self._texts)
+        return CallChanges(most, self._texts, own=self._own)
 
     async def leave(self, call: CallChanges) -> None:
         """Nothing: the node sends the changes with the outcome."""
@@ -233,7 +244,7 @@ class WorkspaceChanges:
     def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot | RemoteRoot:
         """The tracked workspace at a real path. `texts`: keep the texts of small files, for diffs."""
         if self._elsewhere:
-            return RemoteRoot(texts=texts)
+            return RemoteRoot(self.own, texts=texts)
         key = (root, identity, texts)
         tracked = self._roots.get(key)
         if tracked is None:
