@@ -15,6 +15,7 @@ from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
+from toolcell.pool.cell.terms import context_of
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
 from toolcell.pool.recovery import SupervisorStatus
@@ -553,21 +554,11 @@ def _with_environment(profile: CellProfile) -> CellProfile:
 
 
 def _context_of(run: Run) -> dict[str, Any]:
-    """The part of a call's context that the node passes on, without empty fields."""
-    session, context = run.sent.session, dict[str, Any]()
-    if session is not None:
-        if session.config:
-            context["config"] = dict(session.config)
-        if session.values:
-            context["values"] = session.values
-        if session.invocation_id:
-            context["invocation_id"] = session.invocation_id
-    if run.preview:
-        context["preview"] = True
-    if run.confirm is not None:
-        context["confirm"] = run.confirm
-    if run.trace is not None:
-        context["trace"] = run.trace
+    """The part of a call's context that the node passes on, and what the node tracks. The node has its own clock, and
+    the attempt is a field of the message."""
+    context: dict[str, Any] = context_of(run, 0.0)
+    for name in ("remaining_s", "attempt"):
+        context.pop(name, None)
     if isinstance(run, SessionRun) and run.changes is not None:
         context["changes"] = [run.changes.most, run.changes.texts]
     return context

@@ -59,7 +59,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
-    if not (result.display.isascii() and result.display.isprintable()):
+    if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
     _recorded(services, caller, call, ran, result)
     return result
