@@ -23,6 +23,7 @@ from toolcell import (
     SandboxUnavailableError,
     Supervisor,
     ToolContext,
+    UsageError,
     base_tools,
     host_tool,
     tool,
@@ -242,7 +243,10 @@ async def test_calls_beyond_the_cells_are_a_demand_for_machines(
     supervise: Supervise, workspace: Path, ray_nodes: RayNodes
 ) -> None:
     small = RayCluster(namespace="small", lease_s=LEASE_S, max_cells=1, min_nodes=2)
+    other = RayCluster(namespace="small", lease_s=LEASE_S, max_cells=2, min_nodes=2)
     async with supervise(base_tools(), cluster=small) as supervisor:
+        with pytest.raises(UsageError, match="started by another driver with max_cells=1"):
+            await supervise(base_tools(), cluster=other).start()
         session = await supervisor.open_session("main", workspace=workspace)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
@@ -44,6 +44,7 @@ from .messages import (
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
+from .terms import NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -71,6 +72,7 @@ class ClusterPool:
         labels: Placing | None,
         by_workspace: bool,
         reopens: bool,
+        terms: NodeTerms | None = None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
         self.budgets = Budgets()
@@ -78,7 +80,7 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = DriverIdentity(lease_s)
+        self._identity = DriverIdentity(lease_s, terms)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
@@ -100,14 +102,17 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells, and
+        UsageError if one has settings of another driver that do not fit."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
             with anyio.move_on_after(self._start_s):
-                while len(self._ups()) < self._min_nodes and not self._problem():
+                while len(self._ups()) < self._min_nodes and not self._problem() and not self._unfit():
                     await self._changed.wait()
+            if len(self._ups()) < self._min_nodes and (why := self._unfit()):
+                raise UsageError(why)
             up = next(iter(self._ups()), None)
             if up is None or up.told is None:
                 raise self._none_started()
@@ -128,6 +133,9 @@ class ClusterPool:
 
     def _problem(self) -> str:
         return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
+
+    def _unfit(self) -> str:
+        return next((peer.unfit for peer in self._peers.values() if peer.unfit), "")
 
     def _none_started(self) -> SandboxUnavailableError:
         why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
@@ -196,6 +204,12 @@ class ClusterPool:
                 _log.warning("the node %s is not used: %s", peer.id, error)
                 peer.leave()
         self._reactor.soon(self._place_waiting)
+
+    def on_unfit(self, peer: Peer) -> None:
+        """Do not use a node that cannot give what is asked of it."""
+        if self._is_open:
+            _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
+        self._notify()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -520,7 +534,7 @@ class ClusterPool:
         return [
             {
                 "id": peer.id,
-                "state": "up" if peer.is_up else "lost" if peer.is_gone else "connecting",
+                "state": _state_of(peer),
                 "calls": len(peer.runs),
                 "sessions": len(peer.sessions),
                 "losses": peer.losses,
@@ -545,6 +559,12 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
+
+
+def _state_of(peer: Peer) -> str:
+    if peer.is_up:
+        return "up"
+    return "lost" if peer.is_gone else "unfit" if peer.unfit else "connecting"
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:

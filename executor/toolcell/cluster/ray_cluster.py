@@ -10,6 +10,7 @@ from toolcell.pool.calling import CallPool, PoolHost
 from toolcell_sandbox.refusal import named
 
 from .pool import ClusterPool
+from .terms import NodeTerms
 from .transport import RayMembers
 
 __all__ = ["RayCluster"]
@@ -30,7 +31,8 @@ class RayCluster:
       has answered by then.
     - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
       there, besides the supervisor's. `quarantine` is a directory on each machine, by default the supervisor's. The
-      values of the first driver hold.
+      drivers of a namespace share each machine's supervisor: the values of the first driver hold, and the start of a
+      driver that passes others raises UsageError.
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
       `workspace_root`) to the labels that its machine must have.
     - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
@@ -80,29 +82,28 @@ class RayCluster:
         """A pool that runs calls on the machines. For `Supervisor`."""
         return ClusterPool(
             host,
-            self._members(host.allow_missing, host.quarantine),
+            self._members(),
             lease_s=self._lease_s,
             start_s=self._start_s,
             min_nodes=self._min_nodes,
             labels=self._labels,
             by_workspace=self._together,
             reopens=self._reopens,
+            terms=NodeTerms(
+                allow_missing=tuple(sorted(host.allow_missing | self._allow_missing)),
+                max_cells=self._max_cells,
+                quarantine=self._quarantine or host.quarantine,
+            ),
         )
 
     async def remove(self) -> None:
         """End the node supervisors of this namespace on all machines, and every session of every driver there."""
-        members = self._members(frozenset())
+        members = self._members()
         await members.connect()
         try:
             await in_thread(members.remove)
         finally:
             await members.close()
 
-    def _members(self, allow_missing: frozenset[str], quarantine: str | None = None) -> RayMembers:
-        return RayMembers(
-            address=self._address,
-            namespace=self._namespace,
-            allow_missing=sorted(allow_missing | self._allow_missing),
-            max_cells=self._max_cells,
-            quarantine=self._quarantine or quarantine,
-        )
+    def _members(self) -> RayMembers:
+        return RayMembers(address=self._address, namespace=self._namespace)
