@@ -53,6 +53,12 @@ def remember(ctx: ToolContext, text: str) -> list[str]:
     return [record.text for record in ctx.require.memory.search(text)]
 
 
+@tool(needs={Capability.MEMORY_READ})
+def search(ctx: ToolContext) -> str:
+    """Search the memory."""
+    return ctx.require.memory.search("x")[0].text
+
+
 @host_tool
 def here() -> int:
     """The process of the driver."""
@@ -113,6 +119,15 @@ async def test_the_channel_and_the_memory_are_the_drivers(shared: Supervisor, wo
     assert (await session.call("remember", {"text": "the sea"})).unwrap() == ["the sea"]
     assert [text for text, _sender in channel.sent] == ["stored the sea"]
     await session.close()
+
+
+async def test_the_memory_can_be_each_nodes_own(supervise: Supervise, tmp_path: Path) -> None:
+    cluster = RayCluster(lease_s=LEASE_S, min_nodes=2, memory="tests.cluster.placed:PidMemory")
+    async with supervise([search], cluster=cluster) as supervisor:
+        sessions = [await supervisor.open_session("main", workspace=tmp_path / name) for name in ("a", "b")]
+        processes = {int((await session.call("search")).unwrap()) for session in sessions}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
 
 
 async def test_a_host_tool_runs_in_the_drivers_process(shared: Supervisor, workspace: Path) -> None:

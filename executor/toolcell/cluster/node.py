@@ -11,7 +11,7 @@ from typing import Any, Final
 import psutil
 
 from toolcell.dispatch.services import Services
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
 from toolcell.runtime.runtime import Runtime
 from toolcell.supervisor import Supervisor, runtime_of
@@ -20,6 +20,7 @@ from toolcell_tools.base import base_tools
 
 from .link import pack, unpack
 from .messages import NodeTold, fields_of
+from .node_backends import NodeBackends, PlacedBackends
 from .seat import Seat
 from .terms import NodeTerms
 
@@ -50,6 +51,7 @@ class Node:
         self._process = psutil.Process()
         self._supervisor: Supervisor | None = None  # until the first driver's terms are known
         self._quarantine: str | None = None
+        self._backends = NodeBackends()
 
     def __repr__(self) -> str:
         return f"<Node {self.incarnation.hex()} · {len(self._seats)} drivers · {self._supervisor!r}>"
@@ -98,6 +100,7 @@ class Node:
             self._end(seat)
         if self._supervisor is not None:
             await self._supervisor.aclose()
+        await self._backends.close()
 
     def write(self, record: Record) -> None:
         """Pass a record of the supervisor on to the driver whose session it is about."""
@@ -116,6 +119,7 @@ class Node:
         driver, token, link, incarnation, lease_s, leaves, again, ack, batches, asked = unpack(data)
         if incarnation and incarnation != self.incarnation:
             return self._reply(UNKNOWN)
+        terms, backends = NodeTerms(), PlacedBackends()
         if not incarnation:
             terms = NodeTerms.from_wire(asked)
             await self.start(terms)
@@ -123,6 +127,10 @@ class Node:
                 return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
             if why := terms.conflict(self.services.pool.most_cells, self._quarantine):
                 return self._reply(UNFIT, 0, [why.encode()])
+            try:
+                backends = await self._backends.of(terms)
+            except UsageError as error:
+                return self._reply(UNFIT, 0, [str(error).encode()])
         seat = self._seats.get(driver)
         if seat is not None and not hmac.compare_digest(seat.token, token):
             return self._reply(REFUSED)
@@ -131,7 +139,8 @@ class Node:
                 return self._reply(UNKNOWN)
             if seat is not None:
                 self._end(seat)
-            seat = self._seats[driver] = Seat(self, driver, token, link, lease_s)
+            seat = Seat(self, driver, token, link, lease_s, backends, is_durable=terms.is_durable)
+            self._seats[driver] = seat
         if leaves:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)

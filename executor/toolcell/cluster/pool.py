@@ -25,6 +25,7 @@ from toolcell.wire.frames import packed
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability
 
 from .link import pack
 from .members import Member, Members
@@ -44,7 +45,7 @@ from .messages import (
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
-from .terms import NodeTerms
+from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -80,13 +81,17 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = DriverIdentity(lease_s, terms)
+        self._terms = terms or NodeTerms()
+        self._identity = DriverIdentity(lease_s, self._terms)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
         self._by_workspace = by_workspace
         self._reopens = reopens
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
+        self._acting = frozenset({Capability.NET, *placed_writes})
+        """The grants by which a call may act through its node."""
         self._peers: dict[str, Peer] = {}
         self._homes: dict[str, Peer] = {}
         self._at: dict[Run, tuple[Peer, int]] = {}
@@ -236,8 +241,11 @@ class ClusterPool:
                 continue
             if number in unsent:
                 run.started_at = 0.0
-            elif isinstance(run, SessionRun) and run.changes is not None:
-                run.changes.unknown = "the node of the call was lost"
+            elif isinstance(run, SessionRun):
+                if not self._acting.isdisjoint(run.spec.key.grants):
+                    run.note_connection()  # the node may have served one, and not yet told
+                if run.changes is not None:
+                    run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
             self._end(run, Outcome("node_lost", message=message, resource=peer.id))
         if gone:
@@ -364,6 +372,8 @@ class ClusterPool:
                 cwd=spec.cwd,
                 session=dict(spec.session),
                 workspace=str(spec.session.get("workspace_root", spec.cwd)),
+                placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
+                pages=list(run.pages) if isinstance(run, SessionRun) else [],
             )
         )
         return number
@@ -509,6 +519,11 @@ class ClusterPool:
     def most_cells(self) -> int:
         """The most cells that the nodes may have together."""
         return sum(peer.told.most_cells for peer in self._ups() if peer.told)
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that the nodes serve."""
+        return self._terms.placed
 
     def kept_writable(self) -> list[tuple[str, ...]]:
         """Nothing: the nodes know their kept processes."""

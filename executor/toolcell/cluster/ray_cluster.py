@@ -39,6 +39,10 @@ class RayCluster:
       machine has, so that a session whose machine is lost ends as failed.
     - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and
       protected names are compared with the calls of one machine only.
+    - `memory` and `web` place these handles on the machines: each is the import path, `module:name`, of a function
+      without arguments that returns the machine's own MemoryStore or WebClient. `resolve` is the import path of a
+      resolver for `ProxyNetwork`, as `Supervisor(resolve=…)` has it. Each machine must have the module. By default,
+      the driver serves the memory and the web, and machines look names up by their system's resolver.
     """
 
     @named
@@ -56,6 +60,9 @@ class RayCluster:
         labels: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
         workspaces: Literal["shared", "local"] = "shared",
         together: bool = True,
+        memory: str | None = None,
+        web: str | None = None,
+        resolve: str | None = None,
     ) -> None:
         misuse.check_texts(address=address, namespace=namespace)
         self._lease_s = misuse.seconds("lease_s", lease_s)
@@ -74,6 +81,9 @@ class RayCluster:
         self._labels = labels
         self._reopens = workspaces == "shared"
         self._together = together
+        self._backends = {
+            name: _import_path(name, path) for name, path in (("memory", memory), ("web", web), ("resolve", resolve))
+        }
 
     def __repr__(self) -> str:
         return f"<RayCluster {self._address} · {self._namespace}>"
@@ -93,6 +103,8 @@ class RayCluster:
                 allow_missing=tuple(sorted(host.allow_missing | self._allow_missing)),
                 max_cells=self._max_cells,
                 quarantine=self._quarantine or host.quarantine,
+                is_durable=host.is_durable,
+                **self._backends,
             ),
         )
 
@@ -107,3 +119,16 @@ class RayCluster:
 
     def _members(self) -> RayMembers:
         return RayMembers(address=self._address, namespace=self._namespace)
+
+
+def _import_path(name: str, path: str | None) -> str:
+    """The import path, "" for None. Raises UsageError for another text."""
+    misuse.check_texts(**{name: path})
+    if path is None:
+        return ""
+    module, _, function = path.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        raise UsageError(
+            f"RayCluster({name}={path!r}) is no import path. Write module:name, such as 'my_nodes:memory'."
+        )
+    return path
