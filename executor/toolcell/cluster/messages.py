@@ -39,7 +39,8 @@ class SendCode(NamedTuple):
 
 class SendSpec(NamedTuple):
     """The cells of a route. `profile` is `CellProfile.to_wire`, in which `roots` are the driver's own code, which the
-    node replaces by its own. `session` is the part of the context that all calls share."""
+    node replaces by its own. `session` is the part of the context that all calls share. `copy` is the copy of a sent
+    workspace, "" without one; `sent_root` is the driver's directory that it stands for."""
 
     number: int
     session_id: str
@@ -51,6 +52,8 @@ class SendSpec(NamedTuple):
     cwd: str
     session: dict[str, Any]
     workspace: str
+    copy: str = ""
+    sent_root: str = ""
 
 
 class SendCall(NamedTuple):

@@ -5,11 +5,12 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final
 
 import psutil
 
+from toolcell.backends.threads import in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
@@ -20,6 +21,7 @@ from toolcell_tools.base import base_tools
 from .link import pack, unpack
 from .messages import NodeTold, fields_of
 from .seat import Seat
+from .sent.seat_files import NodeFiles
 
 __all__ = ["OK", "REFUSED", "UNKNOWN", "Node"]
 
@@ -29,6 +31,8 @@ UNKNOWN: Final = "unknown"
 """The status of an exchange with a node that has lost, or never had, the driver's calls."""
 REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
+STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -38,9 +42,16 @@ class Node:
     another one has lost its calls here."""
 
     def __init__(
-        self, *, allow_missing: Iterable[str] = (), max_cells: int | None = None, quarantine: str | None = None
+        self,
+        *,
+        allow_missing: Iterable[str] = (),
+        max_cells: int | None = None,
+        quarantine: str | None = None,
+        directory: str | None = None,
+        store_bytes: int = STORE_BYTES,
     ) -> None:
         self.incarnation = os.urandom(8)
+        self.sent_files = NodeFiles(directory, store_bytes)
         self._seats: dict[str, Seat] = {}
         self._problem = ""
         self._started = asyncio.Lock()
@@ -84,6 +95,7 @@ class Node:
         for seat in list(self._seats.values()):
             self._end(seat)
         await self._supervisor.aclose()
+        await in_thread(self.sent_files.close)
 
     def write(self, record: Record) -> None:
         """Pass a record of the supervisor on to the driver whose session it is about."""
@@ -121,11 +133,25 @@ class Node:
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
         return self._reply(OK, seat.link.received, found)
 
+    async def files(self, data: bytes, payload: bytes) -> bytes:
+        """Answer a driver's request about files: `[driver, token, link, request]` with a payload. The reply is
+        `[status, answer]`."""
+        driver, token, link, request = unpack(data)
+        seat = self._seats.get(driver)
+        if seat is None or seat.name != link:
+            return pack([UNKNOWN, []])
+        if not hmac.compare_digest(seat.token, token):
+            return pack([REFUSED, []])
+        return pack([OK, await seat.files.handle(request, payload)])
+
     def _is_serving(self, driver: str) -> bool:
-        """Whether a cell of the driver is left, or a kept process that has ended is not audited."""
+        cells = runtime_of(self._supervisor).pool.cells.values()
+        return self.is_serving({key for cell in cells if (key := cell.spec.key.session_id).startswith(f"{driver}:")})
+
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
         runtime = runtime_of(self._supervisor)
-        cells = runtime.pool.cells.values()
-        if any(cell.spec.key.session_id.startswith(f"{driver}:") for cell in cells):
+        if any(cell.spec.key.session_id in session_keys for cell in runtime.pool.cells.values()):
             return True
         return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
 
@@ -165,6 +191,8 @@ class Node:
     def _end(self, seat: Seat) -> None:
         seat.end()
         self._seats.pop(seat.driver, None)
+        if runtime_of(self._supervisor).is_up:
+            self.services.in_background(seat.files.end)
 
 
 def _told_problem(problem: str) -> tuple[Any, ...]:
