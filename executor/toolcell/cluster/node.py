@@ -139,9 +139,9 @@ class Node:
         driver, token, link, request = unpack(data)
         seat = self._seats.get(driver)
         if seat is None or seat.name != link:
-            return pack([UNKNOWN, []])
+            return pack([UNKNOWN, None])
         if not hmac.compare_digest(seat.token, token):
-            return pack([REFUSED, []])
+            return pack([REFUSED, None])
         return pack([OK, await seat.files.handle(request, payload)])
 
     def _is_serving(self, driver: str) -> bool:

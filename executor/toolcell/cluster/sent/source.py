@@ -134,7 +134,7 @@ def _biggest(facts: Mapping[str, Facts], *, by_count: bool) -> list[tuple[str, i
     for top in sorted(below.get("", ()), key=lambda part: -weight[part])[:PARTS]:
         part = top
         while inside := below.get(part):
-            largest = max(inside, key=lambda each: weight[each])
+            largest = max(inside, key=weight.__getitem__)
             if weight[largest] < PART_SHARE * weight[part] or (by_count and largest not in below):
                 break
             part = largest
