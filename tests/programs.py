@@ -122,9 +122,7 @@ def start(command: Sequence[str]) -> Started:
     return Started(int(ours.recv(32)), os.fdopen(reader), ours)
 
 
-def _order(
-    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None, fork_zygotes: bool
-) -> bytes:
+def _order(command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None, fork_zygotes: bool) -> bytes:
     assert list(command[:2]) == PYTHON, command
     order = {
         "command": list(command),
