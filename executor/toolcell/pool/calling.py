@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcell.journal import Record
@@ -81,6 +82,8 @@ class PoolHost:
     """The directory for protected names; None for a temporary one."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
+    tell_saved: Callable[[Callable[[Path, str], None]], None]
+    """Takes a function that is called, in a thread, with each workspace and the path of an output saved there."""
 
 
 @runtime_checkable

@@ -252,6 +252,7 @@ class Runtime:
             allow_missing=self.settings.allow_missing,
             quarantine=self.settings.quarantine,
             on_session_lost=self._fail_session,
+            tell_saved=partial(setattr, self.overflow, "on_saved"),
         )
 
     def _fail_session(self, id: str, why: str) -> None:

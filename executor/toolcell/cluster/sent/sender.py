@@ -3,21 +3,25 @@
 import logging
 import os
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 
 from toolcell.backends.threads import NoThread, Threads
+from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
 from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.pool.calling import PoolHost
 from toolcell.workspace_return import WorkspaceReturn
+from toolcell_sandbox import walker
 from toolcell_sandbox.seen import said, shown
+from toolcell_sandbox.walker import Root
 
 from .applying import Applied, ReceivedDiff, apply
 from .blobs import BlobStore
@@ -37,6 +41,8 @@ READS: Final = 3
 """How often a workspace that changes while it is sent is read again."""
 ROUNDS: Final = 20
 MOST_NAMED: Final = 20
+MOST_OUTPUT: Final = 64 * 1024 * 1024
+"""The most bytes of a saved output that are added to a copy."""
 _WORK: Final = Threads(8)
 
 
@@ -74,6 +80,8 @@ class _SentTree:
     loss: str = ""
     note: str = ""
     """The loss, until a result has told it."""
+    outputs: deque[str] = field(default_factory=deque[str])
+    """The outputs that were saved here and are not in the copy, by path."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
@@ -101,6 +109,7 @@ class SentTrees:
         self.sent_contents: Counter[str] = Counter()
         """By node: the contents that were sent there. One that the node has is not sent again."""
         self.sent_bytes: Counter[str] = Counter()
+        host.tell_saved(self._on_saved)
 
     def __repr__(self) -> str:
         return f"<SentTrees {len(self._trees)} workspaces · {sum(self.sent_bytes.values()):,} bytes sent>"
@@ -148,12 +157,33 @@ class SentTrees:
     def is_open(self, id: str, peer: FilesPeer) -> bool:
         """Whether the node has the session's copy. Otherwise its sending begins, unless it is under way."""
         tree = self._of[id]
-        if tree.peer is peer:
+        if tree.peer is peer and not tree.outputs:
             return True
         if not tree.is_sending:
             tree.is_sending = True
-            self._host.in_background(self._send, tree, peer)
+            self._host.in_background(self._send if tree.peer is not peer else self._send_outputs, tree, peer)
         return False
+
+    def _on_saved(self, workspace: Path, path: str) -> None:
+        """Note an output that a model may want to read. Called in threads."""
+        for tree in list(self._trees.values()):
+            if tree.peer is not None and f"{workspace}/".startswith(f"{tree.root}/"):
+                tree.outputs.append(os.path.relpath(workspace / path, tree.root))
+
+    async def _send_outputs(self, tree: _SentTree, peer: FilesPeer) -> None:
+        """Add saved outputs to the copy. What cannot be read or sent is left out."""
+        try:
+            while tree.outputs:
+                path = tree.outputs.popleft()
+                raw = await _WORK.run(partial(_content, tree.root, path))
+                await peer.ask(["add", tree.copy], pack([[path, raw]]))
+        except NodeGone as gone:
+            _log.info("the outputs of %s were not sent: %s", tree.id, gone)
+        except (OSError, NoThread) as error:
+            _log.warning("an output of %s is not on its node: %s", tree.id, error)
+        finally:
+            tree.is_sending = False
+        self._on_ready()
 
     def where(self, id: str) -> tuple[str, str]:
         """The copy of an open tree, and the directory here that it stands for."""
@@ -370,6 +400,16 @@ class SentTrees:
             "unknown": report.unknown,
         }
         self._host.write(Record("session", tree.id, data=data))
+
+
+def _content(root: str, path: str) -> bytes:
+    """The content of a file below a directory. Raises OSError."""
+    with Root(root) as top:
+        held = top.open(path, walker.ENTRY)
+        try:
+            return walker.content(held, MOST_OUTPUT)
+        finally:
+            os.close(held)
 
 
 def _update(entries: dict[str, SentEntry], settled: Sequence[str], made: Mapping[str, SentEntry]) -> None:
