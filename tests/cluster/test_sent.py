@@ -36,7 +36,7 @@ def plant(ctx: ToolContext) -> str:
     (top / "out").symlink_to("/etc/passwd")
     os.mkfifo(top / "fifo")
     (top / "tool").write_text("x")
-    (top / "tool").chmod(0o4755)
+    (top / "tool").chmod(0o777)
     (top / "readme.md").write_text("theirs")
     return "planted"
 
@@ -166,6 +166,15 @@ async def test_changes_come_back_on_demand_and_only_once(shared: Supervisor, wor
     await session.close()
 
 
+async def test_sessions_that_are_open_at_the_end_of_the_supervisor_bring_their_changes_back(
+    supervise: Supervise, options: dict[str, Any], workspace: Path
+) -> None:
+    async with supervise(TOOLS, cluster=options["cluster"]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await shell(session, "echo 1 > a")
+    assert (workspace / "a").read_text() == "1\n"
+
+
 async def test_what_changed_here_meanwhile_is_a_conflict(
     shared: Supervisor, journal: RecentJournal, workspace: Path
 ) -> None:
@@ -200,8 +209,9 @@ async def test_a_hostile_copy_brings_nothing_hostile_back(shared: Supervisor, wo
     assert returned is not None
     assert returned.created == ("readme.md", "tool")
     why = {each.path: each.why for each in returned.left_out}
-    assert set(why) == {"fifo", "out"}, why
+    assert set(why) == {".git/hooks", "fifo", "out"}, why
     assert sorted(os.listdir(workspace)) == [".git", "readme.md", "tool"]
+    assert os.listdir(workspace / ".git") == []
     assert (workspace / "tool").stat().st_mode & 0o7777 == 0o755
 
 
@@ -313,7 +323,7 @@ async def test_a_store_that_is_too_small_evicts_and_one_that_cannot_hold_a_works
         result = await session.call("where")
         assert result.error is not None
         assert (result.error.kind, result.error.outcome) == ("node_lost", "not started")
-        assert "store" in result.error.message
+        assert "holds at most 2,500,000. Raise store_bytes" in result.error.message
         await session.close()
 
 

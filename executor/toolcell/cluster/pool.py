@@ -46,7 +46,7 @@ from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .sent.options import SentWorkspaces
-from .sent.sender import SentTrees
+from .sent.trees import SentTrees
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -587,7 +587,7 @@ class ClusterPool:
                     if peer.told
                     else {}
                 ),
-                **({} if self._sent is None else {"sent_bytes": self._sent.sent_bytes[peer.id]}),
+                **({} if self._sent is None else {"sent_bytes": self._sent.sender.sent_bytes[peer.id]}),
             }
             for peer in self._peers.values()
         ]
