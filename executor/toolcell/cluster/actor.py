@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Sequence
 
 from .node import Node
 
@@ -14,15 +13,7 @@ _log = logging.getLogger("toolcell.cluster")
 class NodeActor:
     """One on each machine: named, detached, restarted by Ray. An async actor, so that many exchanges wait in it."""
 
-    def __init__(
-        self,
-        allow_missing: Sequence[str],
-        max_cells: int | None,
-        quarantine: str | None,
-        directory: str | None,
-        store_bytes: int,
-    ) -> None:
-        self._settings = allow_missing, max_cells, quarantine, directory, store_bytes
+    def __init__(self) -> None:
         self._node: Node | None = None
 
     async def exchange(self, data: bytes) -> bytes:
@@ -43,14 +34,7 @@ class NodeActor:
     def _made(self) -> Node:
         """The node, made on the actor's event loop."""
         if self._node is None:
-            allow_missing, max_cells, quarantine, directory, store_bytes = self._settings
-            self._node = Node(
-                allow_missing=allow_missing,
-                max_cells=max_cells,
-                quarantine=quarantine,
-                directory=directory,
-                store_bytes=store_bytes,
-            )
+            self._node = Node()
         return self._node
 
     async def close(self) -> None:

@@ -14,7 +14,8 @@ from toolcell.pool.run import CellSpec, Run
 
 from .link import BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
-from .node import OK, REFUSED
+from .node import OK, REFUSED, UNFIT
+from .terms import NodeTerms
 
 __all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
 
@@ -26,6 +27,8 @@ WINDOW_S: Final = 0.0004
 OPEN: Final = 2
 """The exchanges that wait at the node, so that it can answer at any time."""
 RETRY_S: Final = 0.1
+UNFIT_S: Final = 5.0
+"""How long a driver waits until it asks a node again that could not give what it asked for."""
 
 
 class NodeGone(Exception):
@@ -43,12 +46,13 @@ class Exchanger(Protocol):
 
 
 class DriverIdentity:
-    """The driver's name, its secret token, and its lease in seconds."""
+    """The driver's name, its secret token, its lease in seconds, and what it asks of nodes."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, terms: NodeTerms | None = None) -> None:
         self.driver = f"driver-{os.urandom(6).hex()}"
         self.token = os.urandom(16)
         self.lease_s = lease_s
+        self.terms = (terms or NodeTerms()).to_wire()
 
 
 class PeerOwner(Protocol):
@@ -57,6 +61,7 @@ class PeerOwner(Protocol):
     def at(self, when: float, action: Callable[[], None]) -> object: ...
     def on_message(self, peer: "Peer", message: NodeMessage) -> None: ...
     def on_up(self, peer: "Peer") -> None: ...
+    def on_unfit(self, peer: "Peer") -> None: ...
     def on_lost(self, peer: "Peer", why: str, *, gone: bool) -> None: ...
 
 
@@ -77,6 +82,8 @@ class Peer:
         self.is_up = False
         self.is_gone = False
         self.is_leaving = False
+        self.unfit = ""
+        """Why the node could not give what this driver asked for, at its last answer."""
         self.told: NodeTold | None = None
         self.runs: dict[int, Run] = {}
         self.sessions: set[str] = set()
@@ -172,6 +179,7 @@ class Peer:
             again,
             self._link.received,
             batches,
+            None if self._incarnation else identity.terms,
         ]
         self._open += 1
         name = self._name
@@ -251,6 +259,12 @@ class Peer:
         status, incarnation, ack, batches = unpack(reply)
         if status == REFUSED:
             raise UsageError(f"The node {self.id} has another driver of this name.")
+        if status == UNFIT:
+            self.unfit = batches[0].decode()
+            self._owner.on_unfit(self)
+            self._owner.at(time.monotonic() + UNFIT_S, self._reconnect)
+            return
+        self.unfit = ""
         if status != OK:
             self._lose("its supervisor was started again, or this driver's lease was over", gone=False)
             return

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
@@ -26,6 +26,7 @@ from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability
 
 from .link import pack
 from .members import Member, Members
@@ -47,6 +48,7 @@ from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .sent.options import SentWorkspaces
 from .sent.trees import SentTrees
+from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -74,6 +76,7 @@ class ClusterPool:
         labels: Placing | None,
         by_workspace: bool,
         reopens: bool,
+        terms: NodeTerms | None = None,
         sent: SentWorkspaces | None = None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
@@ -82,7 +85,8 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = DriverIdentity(lease_s)
+        self._terms = terms or NodeTerms()
+        self._identity = DriverIdentity(lease_s, self._terms)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
@@ -90,6 +94,9 @@ class ClusterPool:
         self._reopens = reopens
         self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
+        self._acting = frozenset({Capability.NET, *placed_writes})
+        """The grants by which a call may act through its node."""
         self._peers: dict[str, Peer] = {}
         self._homes: dict[str, Peer] = {}
         self._at: dict[Run, tuple[Peer, int]] = {}
@@ -105,14 +112,17 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells, and
+        UsageError if one has settings of another driver that do not fit."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
             with anyio.move_on_after(self._start_s):
-                while len(self._ups()) < self._min_nodes and not self._problem():
+                while len(self._ups()) < self._min_nodes and not self._problem() and not self._unfit():
                     await self._changed.wait()
+            if len(self._ups()) < self._min_nodes and (why := self._unfit()):
+                raise UsageError(why)
             up = next(iter(self._ups()), None)
             if up is None or up.told is None:
                 raise self._none_started()
@@ -133,6 +143,9 @@ class ClusterPool:
 
     def _problem(self) -> str:
         return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
+
+    def _unfit(self) -> str:
+        return next((peer.unfit for peer in self._peers.values() if peer.unfit), "")
 
     def _none_started(self) -> SandboxUnavailableError:
         why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
@@ -202,6 +215,12 @@ class ClusterPool:
                 peer.leave()
         self._reactor.soon(self._place_waiting)
 
+    def on_unfit(self, peer: Peer) -> None:
+        """Do not use a node that cannot give what is asked of it."""
+        if self._is_open:
+            _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
+        self._notify()
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
@@ -229,8 +248,11 @@ class ClusterPool:
                 continue
             if number in unsent:
                 run.started_at = 0.0
-            elif isinstance(run, SessionRun) and run.changes is not None:
-                run.changes.unknown = "the node of the call was lost"
+            elif isinstance(run, SessionRun):
+                if not self._acting.isdisjoint(run.spec.key.grants):
+                    run.note_connection()  # the node may have served one, and not yet told
+                if run.changes is not None:
+                    run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
             self._end(run, Outcome("node_lost", message=message, resource=peer.id))
         if gone:
@@ -379,6 +401,8 @@ class ClusterPool:
                 cwd=spec.cwd,
                 session=dict(spec.session),
                 workspace=str(spec.session.get("workspace_root", spec.cwd)),
+                placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
+                pages=list(run.pages) if isinstance(run, SessionRun) else [],
                 copy=copy,
                 sent_root=root,
             )
@@ -548,6 +572,11 @@ class ClusterPool:
         """The most cells that the nodes may have together."""
         return sum(peer.told.most_cells for peer in self._ups() if peer.told)
 
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that the nodes serve."""
+        return self._terms.placed
+
     def kept_writable(self) -> list[tuple[str, ...]]:
         """Nothing: the nodes know their kept processes."""
         return []
@@ -572,7 +601,7 @@ class ClusterPool:
         return [
             {
                 "id": peer.id,
-                "state": "up" if peer.is_up else "lost" if peer.is_gone else "connecting",
+                "state": _state_of(peer),
                 "calls": len(peer.runs),
                 "sessions": len(peer.sessions),
                 "losses": peer.losses,
@@ -598,6 +627,12 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
+
+
+def _state_of(peer: Peer) -> str:
+    if peer.is_up:
+        return "up"
+    return "lost" if peer.is_gone else "unfit" if peer.unfit else "connecting"
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:

@@ -11,7 +11,8 @@ from typing import Any, Protocol, cast
 
 import anyio
 
-from toolcell.backends.egress import Gateway
+from toolcell.backends.egress import Egress
+from toolcell.backends.egress.gateway import Write
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.dispatch.changed_files import listed_of
 from toolcell.dispatch.execute import has_kept_writers, unseen
@@ -29,6 +30,7 @@ from toolcell.sessions.policy import code_roots
 from toolcell.sessions.protection import Guarded, Watch
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 
 from .link import BatchLink
@@ -46,6 +48,8 @@ from .messages import (
     fields_of,
     message_of,
 )
+from .node_backends import PlacedBackends
+from .node_operations import placed_operations
 from .node_run import NodeRun
 from .sent.moving import AT_HOME, CopiedPaths, moved_to
 from .sent.seat_files import NodeFiles, SeatFiles
@@ -102,6 +106,7 @@ class _SentSpec:
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
+        self.operations = placed_operations(seat.backends, sent.placed, sent.grants, sent.pages, sent.session)
 
     def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
         """The workspace of the spec, if the changes of the call are looked for."""
@@ -131,14 +136,27 @@ class _SentSpec:
 class Seat:
     """What a node keeps for one driver. It ends when the driver leaves, or its lease is over."""
 
-    def __init__(self, office: NodeOffice, driver: str, token: bytes, name: bytes, lease_s: float) -> None:
-        """`name` is the name of the driver's stream of batches."""
+    def __init__(
+        self,
+        office: NodeOffice,
+        driver: str,
+        token: bytes,
+        name: bytes,
+        lease_s: float,
+        backends: PlacedBackends,
+        *,
+        is_durable: bool,
+    ) -> None:
+        """`name` is the name of the driver's stream of batches. `backends` are those of the node that it uses.
+        `is_durable`: its journal has a record of each operation."""
         self.driver = driver
         self.token = token
         self.name = name
         self.lease_s = lease_s
         self.heard_at = time.monotonic()
         self.is_over = False
+        self.backends = backends
+        self.is_durable = is_durable
         self.services = office.services
         self.link = BatchLink()
         self.runs: dict[int, NodeRun] = {}
@@ -158,9 +176,9 @@ class Seat:
     def __repr__(self) -> str:
         return f"<Seat of {self.driver} · {len(self.runs)} calls · {self.link!r}>"
 
-    @property
-    def gateway(self) -> Gateway:
-        return self.services.gateway
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
+        """The proxy of one call, with the driver's resolver."""
+        return self.services.gateway.egress(policy, write, account, self.backends.lookups)
 
     def session_key(self, session_id: str) -> str:
         """The session's id on this node, where other drivers may have sessions of the same id."""
@@ -281,7 +299,8 @@ class Seat:
     def _start(self, asked: SendCall) -> None:
         way = self._ways[asked.spec]
         spec = way.spec()
-        run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "", way.paths)
+        exclusive = spec.key.session_id if asked.exclusive else ""
+        run = NodeRun(self, asked, spec, exclusive, way.operations, way.paths)
         self.runs[run.number] = run
         tracked = way.tracked(run)
         if way.guarded is None and tracked is None:

@@ -39,20 +39,9 @@ def import_ray() -> Any:
 class RayMembers:
     """The machines of a Ray cluster. On each is one actor, made by the first driver that needs it."""
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        namespace: str,
-        allow_missing: Sequence[str],
-        max_cells: int | None,
-        quarantine: str | None,
-        directory: str | None = None,
-        store_bytes: int = 0,
-    ) -> None:
+    def __init__(self, *, address: str, namespace: str) -> None:
         self._address = address
         self._namespace = namespace
-        self._settings = list(allow_missing), max_cells, quarantine, directory, store_bytes
         self._ray: Any = None
         self._has_connected = False
         self._actors: dict[str, Any] = {}
@@ -108,7 +97,7 @@ class RayMembers:
                 max_concurrency=EXCHANGES,
                 scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
             )
-            .remote(*self._settings)
+            .remote()
         )
 
     async def ask_for(self, cells: int, calls: int) -> None:

@@ -32,6 +32,10 @@ class CallPool(Protocol):
     def waiting(self) -> Iterable[Run]: ...
     @property
     def most_cells(self) -> int: ...
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that its nodes serve in place of this supervisor: "memory", "web", or none."""
+        ...
 
     async def start(self) -> None: ...
     async def close(self) -> None: ...
@@ -80,6 +84,8 @@ class PoolHost:
     """The mechanisms of the sandbox that may be missing on a node."""
     quarantine: str | None
     """The directory for protected names; None for a temporary one."""
+    is_durable: bool
+    """Whether the journal has a record of each operation."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
     tell_saved: Callable[[Callable[[Path, str], None]], None]

@@ -490,6 +490,11 @@ class Pool:
         return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
 
     @property
+    def placed(self) -> frozenset[str]:
+        """None: the supervisor serves all handles."""
+        return frozenset()
+
+    @property
     def most_cells(self) -> int:
         """The most cells that there may be."""
         return self._room.cells
