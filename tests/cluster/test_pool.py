@@ -31,10 +31,11 @@ pytestmark = pytest.mark.anyio
 class LocalNodes:
     """A cluster whose nodes are in this process. Implements `Cluster` and `Members`."""
 
-    def __init__(self, *ids: str) -> None:
+    def __init__(self, *ids: str, lease_s: float = 3.0) -> None:
+        self._lease_s = lease_s
         self.nodes = {id: Node() for id in ids}
         self.alive = set(ids)
-        self.spoil: Callable[[bytes], bytes] = lambda reply: reply
+        self.spoil: Callable[[str, bytes], bytes] = lambda _id, reply: reply
         self.open = anyio.Event()
         self.open.set()
         self.largest = 0
@@ -43,7 +44,7 @@ class LocalNodes:
 
     def pool(self, host: PoolHost) -> CallPool:
         return ClusterPool(
-            host, self, lease_s=3.0, start_s=30.0, min_nodes=2, labels=None, by_workspace=True, reopens=True
+            host, self, lease_s=self._lease_s, start_s=30.0, min_nodes=2, labels=None, by_workspace=True, reopens=True
         )
 
     async def connect(self) -> None: ...
@@ -58,7 +59,7 @@ class LocalNodes:
             await self.open.wait()
             try:
                 reply = await self.nodes[node_id].exchange(data)
-                reply = self.spoil(reply)
+                reply = self.spoil(node_id, reply)
             except Exception as error:
                 done(NodeGone(f"its supervisor failed: {error}"))
                 return
@@ -68,6 +69,9 @@ class LocalNodes:
         task = asyncio.get_running_loop().create_task(carry())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        done(NodeGone("no directory is sent here"))
 
     async def settled(self) -> None: ...
 
@@ -152,7 +156,7 @@ class Records:
 
 @pytest.fixture(scope="module")
 async def nodes(anyio_backend: str) -> LocalNodes:
-    return LocalNodes("a", "b")
+    return LocalNodes("a", "b", lease_s=12.0)
 
 
 @pytest.fixture(scope="module")
@@ -292,8 +296,10 @@ async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) 
         began_at = time.monotonic()
         results: list[Any] = []
 
-        def spoil_once(_reply: bytes) -> bytes:
-            cluster.spoil = lambda reply: reply
+        def spoil_once(id: str, reply: bytes) -> bytes:
+            if id != busy:
+                return reply
+            cluster.spoil = lambda _id, reply: reply
             return b"\xc1"
 
         async def call() -> None:
@@ -302,6 +308,7 @@ async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await anyio.sleep(0.2)
+            (busy,) = [node["id"] for node in runtime_of(supervisor).calls.nodes() if node["calls"]]
             cluster.spoil = spoil_once
             await until(lambda: results)
         assert results[0].error.kind == "node_lost"

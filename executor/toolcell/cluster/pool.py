@@ -5,13 +5,13 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import anyio
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
@@ -22,9 +22,11 @@ from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import CellKey, Outcome, Run
 from toolcell.sessions.policy import code_roots
 from toolcell.wire.frames import packed
+from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability
 
 from .link import UNPACKABLE, pack
 from .members import Member, Members
@@ -44,6 +46,9 @@ from .messages import (
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
+from .sent.options import SentWorkspaces
+from .sent.sender import SentTrees
+from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
 
@@ -73,6 +78,8 @@ class ClusterPool:
         labels: Placing | None,
         by_workspace: bool,
         reopens: bool,
+        terms: NodeTerms | None = None,
+        sent: SentWorkspaces | None = None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
         self.budgets = Budgets()
@@ -80,13 +87,18 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = DriverIdentity(lease_s)
+        self._terms = terms or NodeTerms()
+        self._identity = DriverIdentity(lease_s, self._terms)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
         self._by_workspace = by_workspace
         self._reopens = reopens
+        self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
+        self._acting = frozenset({Capability.NET, *placed_writes})
+        """The grants by which a call may act through its node."""
         self._peers: dict[str, Peer] = {}
         self._homes: dict[str, Peer] = {}
         self._at: dict[Run, tuple[Peer, int]] = {}
@@ -102,14 +114,17 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells, and
+        UsageError if one has settings of another driver that do not fit."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
             with anyio.move_on_after(self._start_s):
-                while len(self._ups()) < self._min_nodes and not self._problem():
+                while len(self._ups()) < self._min_nodes and not self._problem() and not self._unfit():
                     await self._changed.wait()
+            if len(self._ups()) < self._min_nodes and (why := self._unfit()):
+                raise UsageError(why)
             up = next(iter(self._ups()), None)
             if up is None or up.told is None:
                 raise self._none_started()
@@ -130,6 +145,9 @@ class ClusterPool:
 
     def _problem(self) -> str:
         return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
+
+    def _unfit(self) -> str:
+        return next((peer.unfit for peer in self._peers.values() if peer.unfit), "")
 
     def _none_started(self) -> SandboxUnavailableError:
         why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
@@ -199,6 +217,12 @@ class ClusterPool:
                 peer.leave()
         self._reactor.soon(self._place_waiting)
 
+    def on_unfit(self, peer: Peer) -> None:
+        """Do not use a node that cannot give what is asked of it."""
+        if self._is_open:
+            _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
+        self._notify()
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
@@ -208,6 +232,8 @@ class ClusterPool:
         _log.warning("the node %s is lost: %s", peer.id, why)
         self._last_loss = why
         unsent = peer.unsent
+        if self._sent is not None:
+            self._sent.lost(peer, why)
         runs, sessions = dict(peer.runs), set(peer.sessions)
         peer.runs.clear()
         peer.sessions.clear()
@@ -224,8 +250,11 @@ class ClusterPool:
                 continue
             if number in unsent:
                 run.started_at = 0.0
-            elif isinstance(run, SessionRun) and run.changes is not None:
-                run.changes.unknown = "the node of the call was lost"
+            elif isinstance(run, SessionRun):
+                if not self._acting.isdisjoint(run.spec.key.grants):
+                    run.note_connection()  # the node may have served one, and not yet told
+                if run.changes is not None:
+                    run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
             self._end(run, Outcome("node_lost", message=message, resource=peer.id))
         if gone:
@@ -255,6 +284,8 @@ class ClusterPool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             message = "No node of the cluster was available in the call's time. It was not started."
+            if self._sent is not None and self._sent.is_sending(run.spec.key.session_id):
+                message = "The workspace was not sent to its node in the call's time. The call was not started."
             self._end(run, Outcome("node_lost", message=message))
 
     def _place_waiting(self) -> None:
@@ -265,11 +296,24 @@ class ClusterPool:
                     self._deadlines.cancel(run.deadline)
                     run.deadline = None
 
+    def _on_sent(self) -> None:
+        self._reactor.soon(self._place_waiting)
+
+    def _on_not_sent(self, session_ids: Sequence[str], why: str) -> None:
+        """End the calls that wait for a workspace that cannot be sent."""
+        for run in [run for run in self.waiting if run.spec.key.session_id in session_ids]:
+            self._end(run, Outcome("node_lost", message=f"{why} The call was not started."))
+
     def _home(self, run: Run) -> Peer | None:
-        """The node of the call's session. A new session is placed."""
+        """The node of the call's session. A new session is placed; one that works in another's copy goes to it."""
         spec = run.spec
         id = spec.key.session_id
         home = self._homes.get(id)
+        if home is None and self._sent is not None:
+            home = self._homes.get(self._sent.anchor_of(id))
+            if home is not None:
+                self._homes[id] = home
+                home.sessions.add(id)
         if home is not None:
             return home
         workspace = str(spec.session.get("workspace_root", spec.cwd))
@@ -288,9 +332,11 @@ class ClusterPool:
         chosen = choose(facts, workspace, wanted, by_workspace=self._by_workspace)
         if chosen is None:
             return None
-        home = self._homes[id] = self._peers[chosen]
-        home.sessions.add(id)
-        home.workspaces.setdefault(workspace, set()).add(id)
+        home = self._peers[chosen]
+        for each in {id, id if self._sent is None else self._sent.anchor_of(id)}:
+            self._homes[each] = home
+            home.sessions.add(each)
+            home.workspaces.setdefault(workspace, set()).add(each)
         return home
 
     def _send(self, run: Run) -> bool:
@@ -298,6 +344,10 @@ class ClusterPool:
         peer = self._home(run)
         if peer is None or not peer.is_up:
             return False
+        if self._sent is not None:
+            if not self._sent.is_open(run.spec.key.session_id, peer):
+                return False
+            run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
         arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
         try:
             if arguments is None:
@@ -340,6 +390,7 @@ class ClusterPool:
         self._numbers += 1
         number = self._numbers
         key = spec.key
+        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
         message = SendSpec(
             number=number,
             session_id=key.session_id,
@@ -351,6 +402,10 @@ class ClusterPool:
             cwd=spec.cwd,
             session=dict(spec.session),
             workspace=str(spec.session.get("workspace_root", spec.cwd)),
+            placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
+            pages=list(run.pages) if isinstance(run, SessionRun) else [],
+            copy=copy,
+            sent_root=root,
         )
         pack(message)  # the context of the session is the program's
         if digest not in peer.code:
@@ -462,6 +517,8 @@ class ClusterPool:
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells, and leave its node."""
         self._end_all(session_id)
+        if self._sent is not None:
+            self._sent.ended(session_id)
         home = self._homes.pop(session_id, None)
         if home is None:
             return
@@ -473,6 +530,25 @@ class ClusterPool:
                 del home.workspaces[workspace]
         for spec in [spec for spec in home.specs if spec.key.session_id == session_id]:
             del home.specs[spec]
+
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Note a new session, whose workspace may have to be sent."""
+        if self._sent is not None:
+            self._sent.opened(session_id, parent_id, workspace, protected)
+
+    def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Reads the workspace of a session, if it will be sent."""
+        return None if self._sent is None else self._sent.preparing(session_id)
+
+    def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
+        """Brings the changes of a sent workspace back. With `last`, the session's calls end before."""
+        if self._sent is None:
+            return None
+        if last:
+            self._end_all(session_id)
+        return self._sent.returning(session_id, last=last)
 
     def _end_all(self, session_id: str) -> None:
         for run in list(self._of_session.get(session_id, ())):
@@ -502,6 +578,11 @@ class ClusterPool:
         """The most cells that the nodes may have together."""
         return sum(peer.told.most_cells for peer in self._ups() if peer.told)
 
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that the nodes serve."""
+        return self._terms.placed
+
     def kept_writable(self) -> list[tuple[str, ...]]:
         """Nothing: the nodes know their kept processes."""
         return []
@@ -526,7 +607,7 @@ class ClusterPool:
         return [
             {
                 "id": peer.id,
-                "state": "up" if peer.is_up else "lost" if peer.is_gone else "connecting",
+                "state": _state_of(peer),
                 "calls": len(peer.runs),
                 "sessions": len(peer.sessions),
                 "losses": peer.losses,
@@ -541,6 +622,7 @@ class ClusterPool:
                     if peer.told
                     else {}
                 ),
+                **({} if self._sent is None else {"sent_bytes": self._sent.sent_bytes[peer.id]}),
             }
             for peer in self._peers.values()
         ]
@@ -551,6 +633,12 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
+
+
+def _state_of(peer: Peer) -> str:
+    if peer.is_up:
+        return "up"
+    return "lost" if peer.is_gone else "unfit" if peer.unfit else "connecting"
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:

@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import anyio
 
-from toolcell.backends.egress import Gateway
+from toolcell.backends.egress import Egress
+from toolcell.backends.egress.gateway import Write
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.dispatch.changed_files import listed_of
 from toolcell.dispatch.execute import has_kept_writers, unseen
@@ -29,6 +31,7 @@ from toolcell.sessions.policy import code_roots
 from toolcell.sessions.protection import Guarded, Watch
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 
 from .link import BatchLink
@@ -47,7 +50,11 @@ from .messages import (
     fields_of,
     message_of,
 )
+from .node_backends import PlacedBackends
+from .node_operations import placed_operations
 from .node_run import NodeRun, not_started
+from .sent.moving import AT_HOME, CopiedPaths, moved_to
+from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]
 
@@ -56,6 +63,8 @@ WINDOW_S = 0.0004
 """How long results wait for others while more calls of the driver run."""
 MOST_FRAMES = 64
 MOST_PARKED = 4
+QUIET_S = 10.0
+"""How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -79,6 +88,12 @@ class NodeOffice(Protocol):
 
     @property
     def services(self) -> Services: ...
+    @property
+    def sent_files(self) -> NodeFiles: ...
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        ...
+
     def told(self) -> NodeMessage:
         """The node's state, for a driver."""
         ...
@@ -89,6 +104,10 @@ class _SentSpec:
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
+        self.paths = AT_HOME
+        if sent.copy:
+            self.paths = CopiedPaths(seat.files.path_of(sent.copy), sent.sent_root)
+            sent = moved_to(sent, self.paths.copy)
         self._workspace = sent.workspace
         roots = set(sent.roots)
         profile = CellProfile.from_wire(sent.profile)
@@ -101,6 +120,7 @@ class _SentSpec:
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
+        self.operations = placed_operations(seat.backends, sent.placed, sent.grants, sent.pages, sent.session)
 
     def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
         """The workspace of the spec, if the changes of the call are looked for."""
@@ -130,18 +150,32 @@ class _SentSpec:
 class Seat:
     """What a node keeps for one driver. It ends when the driver leaves, or its lease is over."""
 
-    def __init__(self, office: NodeOffice, driver: str, token: bytes, name: bytes, lease_s: float) -> None:
-        """`name` is the name of the driver's stream of batches."""
+    def __init__(
+        self,
+        office: NodeOffice,
+        driver: str,
+        token: bytes,
+        name: bytes,
+        lease_s: float,
+        backends: PlacedBackends,
+        *,
+        is_durable: bool,
+    ) -> None:
+        """`name` is the name of the driver's stream of batches. `backends` are those of the node that it uses.
+        `is_durable`: its journal has a record of each operation."""
         self.driver = driver
         self.token = token
         self.name = name
         self.lease_s = lease_s
         self.heard_at = time.monotonic()
         self.is_over = False
+        self.backends = backends
+        self.is_durable = is_durable
         self.services = office.services
         self.link = BatchLink()
         self.runs: dict[int, NodeRun] = {}
         self.sessions: set[str] = set()
+        self.files = SeatFiles(office.sent_files, driver, self.quiet)
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
         self._ways: dict[int, _SentSpec] = {}
@@ -156,9 +190,9 @@ class Seat:
     def __repr__(self) -> str:
         return f"<Seat of {self.driver} · {len(self.runs)} calls · {self.link!r}>"
 
-    @property
-    def gateway(self) -> Gateway:
-        return self.services.gateway
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
+        """The proxy of one call, with the driver's resolver."""
+        return self.services.gateway.egress(policy, write, account, self.backends.lookups)
 
     def session_key(self, session_id: str) -> str:
         """The session's id on this node, where other drivers may have sessions of the same id."""
@@ -199,10 +233,10 @@ class Seat:
             if not parked.done():
                 parked.set_result(None)
 
-    def _take_batches(self) -> list[bytes]:
-        """The batches for the next reply. What exceeds `MOST_BYTES` is left for later ones."""
+    def _take_batches(self, most: int = MOST_BYTES) -> list[bytes]:
+        """The batches for the next reply. What exceeds `most` bytes is left for later ones."""
         batches: list[bytes] = []
-        left = MOST_BYTES
+        left = most
         while self._ready and (not batches or len(self._ready[0]) <= left):
             batches.append(self._ready.pop(0))
             left -= len(batches[-1])
@@ -313,7 +347,8 @@ class Seat:
     def _start(self, asked: SendCall) -> None:
         way = self._ways[asked.spec]
         spec = way.spec()
-        run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "")
+        exclusive = spec.key.session_id if asked.exclusive else ""
+        run = NodeRun(self, asked, spec, exclusive, way.operations, way.paths)
         self.runs[run.number] = run
         tracked = way.tracked(run)
         if way.guarded is None and tracked is None:
@@ -441,6 +476,19 @@ class Seat:
             for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
                 del self._ways[number]
 
+    async def quiet(self, session_ids: Sequence[str]) -> None:
+        """End sessions, and wait until their processes have gone and are audited."""
+        for session_id in session_ids:
+            self._forget(session_id, "")
+        keys = set(map(self.session_key, session_ids))
+        with anyio.move_on_after(QUIET_S):
+            while self._is_busy(keys):
+                await anyio.sleep(0.005)
+
+    def _is_busy(self, keys: set[str]) -> bool:
+        runs = any(run.spec.key.session_id in keys for run in self.runs.values())
+        return runs or self._office.is_serving(keys)
+
     async def leave(self, is_busy: Callable[[], bool]) -> list[bytes]:
         """End the driver's sessions, and return the last batches, when the audits are over."""
         for session_id in list(self.sessions):
@@ -448,7 +496,7 @@ class Seat:
         with anyio.move_on_after(SETTLE_S):
             while self.runs or is_busy():
                 await anyio.sleep(0.005)
-        return self._take_batches()
+        return self._take_batches(sys.maxsize)
 
     def end(self) -> None:
         """End all sessions of the driver, because it has left or its lease is over."""

@@ -24,6 +24,8 @@ R = TypeVar("R")
 EXCHANGES: Final = 10_000
 """The exchanges that may wait in an actor: a handful of each driver."""
 CLOSE_S: Final = 10.0
+STORED_BYTES: Final = 100_000
+"""Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 
 
 def import_ray() -> Any:
@@ -37,18 +39,9 @@ def import_ray() -> Any:
 class RayMembers:
     """The machines of a Ray cluster. On each is one actor, made by the first driver that needs it."""
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        namespace: str,
-        allow_missing: Sequence[str],
-        max_cells: int | None,
-        quarantine: str | None,
-    ) -> None:
+    def __init__(self, *, address: str, namespace: str) -> None:
         self._address = address
         self._namespace = namespace
-        self._settings = list(allow_missing), max_cells, quarantine
         self._ray: Any = None
         self._has_connected = False
         self._actors: dict[str, Any] = {}
@@ -104,7 +97,7 @@ class RayMembers:
                 max_concurrency=EXCHANGES,
                 scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
             )
-            .remote(*self._settings)
+            .remote()
         )
 
     async def ask_for(self, cells: int, calls: int) -> None:
@@ -132,6 +125,22 @@ class RayMembers:
             self._under_way += 1
         try:
             future = actor.exchange.remote(data).future()
+        except Exception as error:
+            self._done(node_id, actor, done, error)
+            return
+        future.add_done_callback(partial(self._ended, node_id, actor, done))
+
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Ask the machine's actor about files. `done` gets the reply on a thread of Ray's."""
+        actor = self._actors.get(node_id)
+        if actor is None:
+            done(NodeGone("its actor has ended"))
+            return
+        with self._lock:
+            self._under_way += 1
+        try:
+            sent = self._ray.put(payload) if len(payload) > STORED_BYTES else payload
+            future = actor.files.remote(data, sent).future()
         except Exception as error:
             self._done(node_id, actor, done, error)
             return

@@ -280,6 +280,17 @@ class Pool:
         self.maker.forget(session_id)
         self._states.pop(session_id, None)
 
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Nothing: the workspace is here."""
+
+    def preparing(self, session_id: str) -> None:
+        """Nothing, as for `session_opened`."""
+
+    def returning(self, session_id: str, *, last: bool) -> None:
+        """Nothing, as for `session_opened`."""
+
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         self._working[cell.id] = session_id
@@ -477,6 +488,11 @@ class Pool:
     def all_cells(self) -> list[Cell]:
         """All cells, those of the reserve included."""
         return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """None: the supervisor serves all handles."""
+        return frozenset()
 
     @property
     def most_cells(self) -> int:
