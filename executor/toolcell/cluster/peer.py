@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from toolcell.backends.threads import in_thread
-from toolcell.errors import UsageError
 from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
-from .link import BatchLink, pack, unpack
+from .link import UNPACKABLE, BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED, UNFIT
 from .terms import NodeTerms
@@ -161,8 +160,20 @@ class Peer:
             self._flush()
 
     def _flush(self) -> None:
+        batches = self._batch()
+        if batches is not None:
+            self._send(batches)
+
+    def _batch(self) -> list[bytes] | None:
+        """The batch of all frames, if there are any. None if they cannot be encoded: a bug, for which the calls on the
+        node end."""
         frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [])
+        try:
+            return [self._link.send(frames)] if frames else []
+        except UNPACKABLE:
+            _log.exception("a message to the node %s cannot be encoded", self.id)
+            self._lose("a message to it could not be encoded", gone=False)
+            return None
 
     def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
         if self.is_gone or self.is_leaving or self._is_silent:
@@ -228,8 +239,7 @@ class Peer:
 
     def leave(self) -> None:
         """End the driver's sessions on the node."""
-        frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [], leaves=True)
+        self._send(self._batch() or [], leaves=True)
         self.is_up, self.is_leaving = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
@@ -244,21 +254,23 @@ class Peer:
         if name != self._name or self.is_gone:
             return  # of a stream that is over
         self._open -= 1
-        if self.is_leaving:
-            if isinstance(reply, bytes):
-                self._on_last(reply)
-            return
-        if isinstance(reply, NodeGone):
-            self._lose(str(reply), gone=True)
-        elif isinstance(reply, Exception):
-            self._retry(reply)
-        else:
-            self._on_answer(name, reply)
+        try:
+            if self.is_leaving:
+                if isinstance(reply, bytes):
+                    self._on_last(reply)
+            elif isinstance(reply, NodeGone):
+                self._lose(str(reply), gone=True)
+            elif isinstance(reply, Exception):
+                self._retry(reply)
+            else:
+                self._on_answer(name, reply)
+        except Exception:  # a bug, or another version: the rest of the stream cannot be understood, and nothing hangs
+            _log.exception("the reply of the node %s cannot be handled", self.id)
+            if not self.is_leaving and name == self._name:
+                self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
         status, incarnation, ack, batches = unpack(reply)
-        if status == REFUSED:
-            raise UsageError(f"The node {self.id} has another driver of this name.")
         if status == UNFIT:
             self.unfit = batches[0].decode()
             self._owner.on_unfit(self)
@@ -266,7 +278,9 @@ class Peer:
             return
         self.unfit = ""
         if status != OK:
-            self._lose("its supervisor was started again, or this driver's lease was over", gone=False)
+            refused = "another driver has this driver's name there"
+            over = "its supervisor was started again, or this driver's lease was over"
+            self._lose(refused if status == REFUSED else over, gone=False)
             return
         self._heard_at = time.monotonic()
         self._incarnation = incarnation
@@ -318,11 +332,9 @@ class Peer:
             self._resend()
 
     def _resend(self) -> None:
-        frames, self._frames = self._frames, []
-        if frames:
-            self._link.send(frames)
-        self._again = True
-        self._send(self._link.again())
+        if self._batch() is not None:
+            self._again = True
+            self._send(self._link.again())
 
     def give_up(self, why: str) -> None:
         """Treat the node as gone."""
