@@ -111,7 +111,8 @@ class CondemnCell(NamedTuple):
 
 
 class NodeTold(NamedTuple):
-    """The node's supervisor: its sandbox report, bound and load. The first message, and one with each heartbeat."""
+    """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
+    The first message, and one with each heartbeat."""
 
     report: dict[str, Any]
     problem: str
@@ -120,8 +121,8 @@ class NodeTold(NamedTuple):
     zygotes: int
     waiting: int
     sessions: int
-    calls: int
     memory_bytes: int
+    problems: list[str]
 
 
 class CallSaid(NamedTuple):

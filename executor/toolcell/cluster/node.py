@@ -13,6 +13,7 @@ import psutil
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
+from toolcell.runtime.overview import problems_of
 from toolcell.runtime.runtime import Runtime
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
@@ -34,6 +35,8 @@ REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
 UNFIT: Final = "unfit"
 """The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
+LEAST_MEMORY: Final = 0.03
+"""A machine with a smaller part of its memory left is a problem."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -163,7 +166,6 @@ class Node:
         """The node's state, for a driver."""
         services = self.services
         pool = services.pool
-        calls, _errors = services.metrics.totals()
         return NodeTold(
             report=pool.report.to_wire(),
             problem="",
@@ -172,12 +174,9 @@ class Node:
             zygotes=pool.status().zygotes,
             waiting=len(list(pool.waiting)),
             sessions=sum(len(seat.sessions) for seat in self._seats.values()),
-            calls=calls,
-            memory_bytes=self._memory(),
+            memory_bytes=int(self._process.memory_info().rss),
+            problems=[*problems_of(services), *_problems_of_machine()],
         )
-
-    def _memory(self) -> int:
-        return int(self._process.memory_info().rss)
 
     async def _watch_leases(self) -> None:
         while True:
@@ -194,6 +193,13 @@ class Node:
         self._seats.pop(seat.driver, None)
 
 
+def _problems_of_machine() -> list[str]:
+    memory = psutil.virtual_memory()
+    if memory.available >= LEAST_MEMORY * memory.total:
+        return []
+    return [f"The machine has {memory.available / 2**20:,.0f} MiB of memory left, of {memory.total / 2**20:,.0f} MiB."]
+
+
 def _told_problem(problem: str) -> tuple[Any, ...]:
     report = SandboxReport((), "rootless").to_wire()
-    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, 0))
+    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, []))

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
@@ -42,6 +42,7 @@ from .messages import (
     SendCode,
     SendSpec,
 )
+from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
@@ -99,6 +100,7 @@ class ClusterPool:
         self._numbers = 0
         self._is_open = False
         self._last_loss = ""
+        self._losses: deque[NodeLoss] = deque(maxlen=MOST_LOSSES)
         self._changed = anyio.Event()
 
     def __repr__(self) -> str:
@@ -206,8 +208,9 @@ class ClusterPool:
             try:
                 SandboxReport.from_wire(peer.told.report).require(self._host.allow_missing)
             except SandboxError as error:
-                _log.warning("the node %s is not used: %s", peer.id, error)
+                peer.unfit = f"{error} {error.cure}"
                 peer.leave()
+                self.on_unfit(peer)
         self._reactor.soon(self._place_waiting)
 
     def on_unfit(self, peer: Peer) -> None:
@@ -226,6 +229,8 @@ class ClusterPool:
         self._last_loss = why
         unsent = peer.unsent
         runs, sessions = dict(peer.runs), set(peer.sessions)
+        if runs or sessions:
+            self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
         peer.runs.clear()
         peer.sessions.clear()
         peer.workspaces.clear()
@@ -247,7 +252,7 @@ class ClusterPool:
                 if run.changes is not None:
                     run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
-            self._end(run, Outcome("node_lost", message=message, resource=peer.id))
+            self._end(run, Outcome("node_lost", message=message, resource=peer.id, node=peer.id))
         if gone:
             self._peers.pop(peer.id, None)
         self._notify()
@@ -416,7 +421,7 @@ class ClusterPool:
         if isinstance(message, CallEnded):
             run = peer.runs.get(message.number)
             if run is not None:
-                self._on_ended(run, message)
+                self._on_ended(run, message, peer.id)
         elif isinstance(message, CallSaid):
             run = peer.runs.get(message.number)
             if run is not None and isinstance(run.cell, RemoteCell):
@@ -444,7 +449,7 @@ class ClusterPool:
         else:
             run.on_incident(noted.what)
 
-    def _on_ended(self, run: Run, message: CallEnded) -> None:
+    def _on_ended(self, run: Run, message: CallEnded, node: str) -> None:
         used: Any = message.used
         run.used.update(used)
         run.started_at = time.monotonic() - used["wall_s"] if message.started else 0.0
@@ -456,7 +461,7 @@ class ClusterPool:
             run.audited_elsewhere = watch_of(message.audit, run)
         if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
             run.changes.hear(changes_of(message.changes))
-        self._end(run, outcome_of(message))
+        self._end(run, outcome_of(message, node))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -544,29 +549,14 @@ class ClusterPool:
             total.update(peer.told.counts if peer.told else {})
         return dict(total)
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as JSON data."""
-        return [
-            {
-                "id": peer.id,
-                "state": _state_of(peer),
-                "calls": len(peer.runs),
-                "sessions": len(peer.sessions),
-                "losses": peer.losses,
-                "labels": dict(peer.labels),
-                **(
-                    {
-                        "cells": peer.told.counts,
-                        "max_cells": peer.told.most_cells,
-                        "waiting": peer.told.waiting,
-                        "memory_bytes": peer.told.memory_bytes,
-                    }
-                    if peer.told
-                    else {}
-                ),
-            }
-            for peer in self._peers.values()
-        ]
+        return [data_of(peer) for peer in self._peers.values()]
+
+    def losses(self) -> list[str]:
+        """The losses of the last minutes, in sentences."""
+        now = time.monotonic()
+        return [loss.told(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
 
     def status(self) -> SupervisorStatus:
         """The mechanisms of the first node, and the zygotes of all."""
@@ -574,12 +564,6 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
-
-
-def _state_of(peer: Peer) -> str:
-    if peer.is_up:
-        return "up"
-    return "lost" if peer.is_gone else "unfit" if peer.unfit else "connecting"
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:
