@@ -27,6 +27,7 @@ from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
+from .demand import Demand, demand_of
 from .link import pack
 from .members import Member, Members
 from .messages import (
@@ -44,7 +45,7 @@ from .messages import (
 )
 from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import DriverIdentity, Peer
-from .placement import NodeFacts, choose
+from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .terms import MEMORY, NodeTerms
 
@@ -178,11 +179,21 @@ class ClusterPool:
             await anyio.sleep(MEMBERS_S)
             try:
                 members = await self._members.list()
-                await self._members.ask_for(self.most_cells, len(self._at) + len(self.waiting))
+                await self._members.ask_for(self._demand())
             except Exception as error:  # the head is away: what is connected stays
                 _log.warning("the members of the cluster cannot be listed: %s", error)
                 continue
             self._meet(members)
+
+    def _demand(self) -> Demand:
+        """The machines that the present calls need."""
+        ups, labels = self._ups(), list[Mapping[str, str]]()
+        if self._labels is not None:
+            homeless = (run.spec for run in self.waiting if run.spec.key.session_id not in self._homes)
+            wanted = [self._labels(spec.session) for spec in homeless]
+            labels = [each for each in wanted if not any(fits(peer.labels, each) for peer in ups)]
+        calls = len(self._at) + len(self.waiting) - len(labels)
+        return demand_of(len(ups), self.most_cells, calls, labels)
 
     def _meet(self, members: Iterable[Member]) -> None:
         alive = {member.id: member for member in members}
