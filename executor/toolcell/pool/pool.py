@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.switches import is_on
@@ -639,8 +640,12 @@ class Pool:
         """The calls that run now."""
         return [run for cell in self.cells.values() if (run := cell.run) is not None]
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes of its cluster: none, because its cells are here."""
+        return []
+
+    def losses(self) -> list[str]:
+        """None, because there are no nodes."""
         return []
 
     def kept_writable(self) -> list[tuple[str, ...]]:

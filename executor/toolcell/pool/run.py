@@ -131,6 +131,7 @@ class Outcome:
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
     progress: Progress | None = None  # the last progress that the call has reported
+    node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 
 
 SOON_S = 0.1
