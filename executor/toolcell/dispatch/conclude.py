@@ -15,7 +15,7 @@ from .admit import judge
 from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
-from .execute import Ran
+from .execute import Ran, unseen
 from .output import OutputSchema
 from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
@@ -99,6 +99,8 @@ def _hides_exceptions(caller: Caller, route: Route) -> bool:
 def _audited(caller: Caller, route: Route, result: ToolResult, watch: Watch, *, may_deny: bool) -> ToolResult:
     """The result after the audit of protected names: a denial in its place, or with notices of the findings."""
     workspace, profile = caller.workspace, route.spec.profile
+    if watch.hung is not None:
+        return result.model_copy(update={**NOTHING, "error": unseen(watch.hung)})
     if may_deny and (denied := trespass(workspace, route.declaration, profile, watch)) is not None:
         result = result.model_copy(update={**NOTHING, "error": denied})
     if watch.tells:
