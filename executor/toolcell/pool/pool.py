@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
@@ -27,11 +28,13 @@ from .pace import Pace
 from .plan import (
     HELD_S,
     LATE_S,
+    MOST_PLACES,
     Assign,
     Room,
     Spawn,
     behind,
     cheapest_to_evict,
+    gives_way,
     least_wait_s,
     may_queue,
     obstacle,
@@ -228,13 +231,18 @@ class Pool:
         """Whether the plan may find room for a new call. If False, the plan is not computed now: the next end of a call
         or of a cell computes it."""
         key, is_alone = run.spec.key, len(self.waiting) == 1
-        of_session = 0
+        of_session = coming = 0
         for cell in self.cells.values():
             if cell.spec.key.session_id == key.session_id:
                 of_session += 1
                 same = cell.spec is run.spec or cell.spec.key == key
                 if is_alone and same and cell.state is State.SWEEPING:
                     return False  # by rule 3 of the plan, the call waits for this cell
+                coming += same and cell.run is None
+        if coming < len(self._queues[key.session_id]) - 1 and not run.exclusive:
+            _self, before = islice(reversed(self._queues[key.session_id]), 2)
+            if before.spec is run.spec:
+                return False  # no room was found for the call before, which wants the same
         if any(self._idle.values()):
             return True
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
@@ -280,6 +288,9 @@ class Pool:
             self._retire(cell)
         self.maker.forget(session_id)
         self._states.pop(session_id, None)
+        self._rivals.forget(session_id)
+        if self.waiting:
+            self._reactor.soon(self._pump)  # no place is left to this session any more
 
     def session_opened(
         self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
@@ -419,7 +430,8 @@ class Pool:
         if not self.waiting or not self._open or not self.fleet:
             return
         now = _now()
-        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive, now):
+        cells, awaited = _snapshots(self.cells.values()), self._rivals.seen
+        for action in plan(self.waiting, cells, self._room, self._exclusive, now, awaited):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
                 continue  # the zygotes have enough requests; `on_capacity` calls this again
             if isinstance(action, Assign):
@@ -568,6 +580,10 @@ class Pool:
             self.prewarmer.soon()
         if cell.spec.unbound:
             return  # none of the queued calls is for this cell
+        if len(self.cells) > self._room.cells - MOST_PLACES and self._gives_way(cell):
+            self._retire(cell)
+            self._pump()
+            return
         if self.waiting:
             first = self._first_of(cell.spec.key.session_id)
             same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
@@ -577,6 +593,13 @@ class Pool:
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
+
+    def _gives_way(self, cell: Cell) -> bool:
+        """Whether the cell's session takes too much room for it to stay."""
+        awaited, cells = self._rivals.seen, self.cells.values()
+        return len(awaited) > 1 and gives_way(
+            cell.snapshot(), _snapshots(cells), self._room, awaited, self._queues.keys()
+        )
 
     def _rest(self, cell: Cell) -> None:
         """Note that the cell runs no call."""
@@ -740,6 +763,8 @@ class Pool:
         now = _now()
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
+        if self._rivals.forget_before(now - self._idle_s):
+            self._pump()
         self._deadlines.at(now + PRUNE_S, self._prune)
 
 
