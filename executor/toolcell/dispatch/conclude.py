@@ -26,7 +26,6 @@ from .redacted import redacted, redacted_error, type_only
 from .result import in_userns, result_of, state_lost
 from .route import Route
 from .services import Caller, Services
-from .serving import SessionRun
 from .streams import READ_ON
 
 
@@ -73,7 +72,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
     _add_to_tally(caller.tally, call, used, result)
-    record(services, caller.id, call, draft, result, used, outcome, {} if services.durable is None else _where(run))
+    record(services, caller.id, call, draft, result, used, outcome, run)
     return result
 
 
@@ -216,15 +215,6 @@ def refused(
         session_id=session_id,
         sandbox=services.sandbox,
     )
-
-
-def _where(run: SessionRun | None) -> dict[str, object]:
-    """Where a call has run."""
-    if run is None:
-        return {"ran": "host"}
-    if run.cell is None or not run.started_at:
-        return {}
-    return {"ran": "cell", "cell": run.cell.pid, "reused": not run.is_first_of_cell}
 
 
 def _remembered(data: SessionData, result: ToolResult) -> ToolResult:

@@ -8,7 +8,7 @@ from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, without_secrets
-from toolcell.pool.run import Outcome, Used
+from toolcell.pool.run import Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -50,27 +50,31 @@ def record(
     result: ToolResult,
     used: Used,
     outcome: Outcome,
-    where: Mapping[str, object],
+    run: Run | None,
 ) -> None:
-    """Record the end of a call that has run: the facts, the error, and the stack trace of a tool that raised. `where`
-    are facts for a journal on disk."""
-    facts = {**draft.facts, **used}
+    """Record the end of a call that has run, in the pool or, if `run` is None, on the host."""
+    facts, kind = {**draft.facts, **used}, "call"
     if result.error is not None:
-        _add_error(facts, result.error)
+        kind = _add_error(facts, result.error)
     if outcome.ending == "error":
         _add_traceback(facts, call, outcome)
     if result.notices:
         facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in result.notices]
     if services.durable is not None:
-        facts |= where
-        if result.display:
-            facts["display"] = result.display[:DISPLAY_CHARS]
+        if run is None:
+            facts["ran"] = "host"
+        elif run.cell is not None and run.started_at:
+            facts["ran"], facts["cell"], facts["reused"] = "cell", run.cell.pid, not run.is_first_of_cell
         if result.artifacts:
             shown = result.artifacts[:MOST_ARTIFACTS]
             facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in shown]
             facts["artifact_count"] = len(result.artifacts)
-        hide_secrets(facts, draft.secrets)
-    _write(services, session_id, call.id, facts, result.error)
+        if result.display:
+            facts["display"] = result.display[:DISPLAY_CHARS]
+        clean(facts, draft.secrets)
+    made = Record.now(kind, session_id, call.id, facts)
+    services.journal.write(made)
+    services.metrics.write(made)
 
 
 def record_without_run(
@@ -84,18 +88,22 @@ def record_without_run(
 ) -> None:
     """Record a call that has not run, or whose outcome is unknown. With a state directory, the texts are without
     secrets."""
-    facts = {**facts_of(call, version), **more}
+    facts, kind = {**facts_of(call, version), **more}, "call"
     if error is not None:
-        _add_error(facts, error)
+        kind = _add_error(facts, error)
     if services.durable is not None:
         if display:
             facts["display"] = display[:DISPLAY_CHARS]
-        hide_secrets(facts, secret_texts(call))
-    _write(services, session_id, call.id, facts, error)
+        clean(facts, secret_texts(call))
+    made = Record.now(kind, session_id, call.id, facts)
+    services.journal.write(made)
+    services.metrics.write(made)
 
 
-def _add_error(facts: dict[str, Any], error: ToolError) -> None:
+def _add_error(facts: dict[str, Any], error: ToolError) -> str:
+    """Add the facts of an error. Returns the kind of the record."""
     facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
+    return "denied" if error.kind == "permission_denied" else "call"
 
 
 def _add_traceback(facts: dict[str, Any], call: ToolCall, outcome: Outcome) -> None:
@@ -103,13 +111,6 @@ def _add_traceback(facts: dict[str, Any], call: ToolCall, outcome: Outcome) -> N
     if isinstance(trace, str):
         trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
         _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-
-
-def _write(services: Services, session_id: str, call_id: str, facts: dict[str, Any], error: ToolError | None) -> None:
-    is_denied = error is not None and error.kind == "permission_denied"
-    made = Record.now("denied" if is_denied else "call", session_id, call_id, facts)
-    services.journal.write(made)
-    services.metrics.write(made)
 
 
 def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration | None) -> dict[str, Any]:
@@ -125,8 +126,8 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
     return facts
 
 
-def hide_secrets(facts: dict[str, Any], secrets: Sequence[str]) -> None:
-    """Take these texts, and secrets with a known form, out of what the tool has printed or raised."""
+def clean(facts: dict[str, Any], secrets: Sequence[str]) -> None:
+    """Take secrets out of all that the tool has printed or raised."""
     for name in facts.keys() & _TEXTS:
         text: str = facts[name]
         for secret in secrets:

@@ -34,7 +34,7 @@ from toolcell_tools.preview import ends_of, shortened
 from .context import CallContext
 from .draft import facts_of, secret_texts
 from .protected_names import audit
-from .record import hide_secrets
+from .record import clean
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -377,7 +377,7 @@ class SessionRun(Run):
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
         if self._services.durable is not None:
-            hide_secrets(facts, secret_texts(self.call))
+            clean(facts, secret_texts(self.call))
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_queued(self) -> None:
