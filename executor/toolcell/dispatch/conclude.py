@@ -15,7 +15,7 @@ from .admit import judge
 from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
-from .execute import Ran
+from .execute import Ran, unseen
 from .output import OutputSchema
 from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
@@ -77,6 +77,8 @@ def _rendered(caller: Caller, call: ToolCall, ran: Ran) -> ToolResult:
             result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
         if run.state_lost:
             result = _noticed(result, state_lost(route.tool.name, run.state_lost))
+        if run.files_lost:
+            result = _noticed(result, Notice(kind="state_lost", message=run.files_lost))
     if confirmation:
         result = result.model_copy(update={"confirmation": confirmation})
     is_malformed = False
@@ -97,6 +99,8 @@ def _hides_exceptions(caller: Caller, route: Route) -> bool:
 def _audited(caller: Caller, route: Route, result: ToolResult, watch: Watch, *, may_deny: bool) -> ToolResult:
     """The result after the audit of protected names: a denial in its place, or with notices of the findings."""
     workspace, profile = caller.workspace, route.spec.profile
+    if watch.hung is not None:
+        return result.model_copy(update={**NOTHING, "error": unseen(watch.hung)})
     if may_deny and (denied := trespass(workspace, route.declaration, profile, watch)) is not None:
         result = result.model_copy(update={**NOTHING, "error": denied})
     if watch.tells:

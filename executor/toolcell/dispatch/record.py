@@ -74,6 +74,8 @@ def record(
     if error is not None:
         facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
         kind = "denied" if error.kind == "permission_denied" else "call"
+    if outcome is not None and outcome.node:
+        facts["node"] = outcome.node
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")
         if isinstance(trace, str):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from itertools import islice
+from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.switches import is_on
@@ -291,6 +292,17 @@ class Pool:
         if self.waiting:
             self._reactor.soon(self._pump)  # no place is left to this session any more
 
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Nothing: the workspace is here."""
+
+    def preparing(self, session_id: str) -> None:
+        """Nothing, as for `session_opened`."""
+
+    def returning(self, session_id: str, *, last: bool) -> None:
+        """Nothing, as for `session_opened`."""
+
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         self._working[cell.id] = session_id
@@ -491,6 +503,11 @@ class Pool:
         return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
 
     @property
+    def placed(self) -> frozenset[str]:
+        """None: the supervisor serves all handles."""
+        return frozenset()
+
+    @property
     def most_cells(self) -> int:
         """The most cells that there may be."""
         return self._room.cells
@@ -646,8 +663,12 @@ class Pool:
         """The calls that run now."""
         return [run for cell in self.cells.values() if (run := cell.run) is not None]
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes of its cluster: none, because its cells are here."""
+        return []
+
+    def losses(self) -> list[str]:
+        """None, because there are no nodes."""
         return []
 
     def kept_writable(self) -> list[tuple[str, ...]]:

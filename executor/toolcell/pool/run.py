@@ -131,6 +131,7 @@ class Outcome:
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
     progress: Progress | None = None  # the last progress that the call has reported
+    node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 
 
 SOON_S = 0.1
@@ -214,6 +215,7 @@ class Run(ABC):
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # charged with its requests; while it is full, none is read
         self.state_lost = ""  # how the previous kept process ended, if its state was lost
+        self.files_lost = ""  # what is lost of the workspace, if the node that had it was lost
         self.last_progress: Progress | None = None
         self.preview = False  # whether the tool only says what the call would do
 
