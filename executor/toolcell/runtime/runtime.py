@@ -92,6 +92,7 @@ class Runtime:
         self.catalog = Catalog()
         self.metrics = Metrics()
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
+        self._own_secrets = SessionSecrets()
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
@@ -221,6 +222,7 @@ class Runtime:
     async def _start_pool(self) -> None:
         settings = self.settings
         self._open_state()
+        self._own_secrets.add_own()
         await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
@@ -640,7 +642,7 @@ class Runtime:
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
-            secrets=_secrets(profile, above, opening, settings, channel),
+            secrets=_secrets(profile, above, self._own_secrets, opening, settings, channel),
             tally=SessionTally(id, opening.agent_id, None if above is None else above.tally),
             meter=_meter(opening.usage_limits, above),
             seen=_seen(profile, above),
@@ -737,10 +739,16 @@ def _web(
 
 
 def _secrets(
-    profile: Profile, above: Caller | None, opening: Opening, settings: Settings, channel: Channel
+    profile: Profile,
+    above: Caller | None,
+    own: SessionSecrets,
+    opening: Opening,
+    settings: Settings,
+    channel: Channel,
 ) -> SessionSecrets:
-    """What the results of a session must not show: its own secrets, and those of the sessions above it."""
-    secrets = SessionSecrets(None if above is None else above.secrets)
+    """What the results of a session must not show: its secrets, those of the sessions above it, and the supervisor's
+    `own`."""
+    secrets = SessionSecrets(own if above is None else above.secrets)
     web = opening.web or (settings.web() if above is None and settings.web is not None else None)
     http = opening.http or (settings.http if above is None else None)
     secrets.add(profile, (http, web, channel))
