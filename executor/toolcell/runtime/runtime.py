@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from toolcell import misuse
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
@@ -197,7 +198,7 @@ class Runtime:
 
     def task(self, id: str) -> CallTask:
         """The task with this id. Raises UsageError."""
-        found = self.tasks.find(id, self._results)
+        found = self.tasks.find(id, self._results) if misuse.is_key(id) else None
         if found is None:
             raise UsageError(f"There is no task {id!r}. Ids are from Session.start.")
         return found
