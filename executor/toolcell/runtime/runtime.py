@@ -744,7 +744,7 @@ class Runtime:
         return found
 
     def _secrets(self, profile: Profile, above: Caller | None, opening: Opening, channel: Channel) -> SessionSecrets:
-        """What the results of a session must not show: its own secrets, those of the sessions above it, and those of the
+        """What the results of a session must not show: its secrets, and those of the sessions above it and of the
         supervisor."""
         settings, secrets = self.settings, SessionSecrets(self._own_secrets if above is None else above.secrets)
         is_here = above is None and WEB not in self.calls.placed

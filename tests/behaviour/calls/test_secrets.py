@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ PROFILE = Profile(
 async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
     hosts = [here, discreet_here, of_my_environment, agent_tool(telling, name="telling")]
-    tools = [*base_tools(), tell, broken, discreet, large, noted, named, *hosts]
+    tools: list[Any] = [*base_tools(), *hosts, tell, broken, discreet, large, noted, named]
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TOOLCELL_TEST_API_KEY", OWN)
         async with Supervisor(tools, http=http) as made:
