@@ -134,7 +134,7 @@ class SentTrees:
         """Whether the node has the session's copy. Otherwise its sending begins, unless it is under way."""
         tree = self._of[id]
         is_there = tree.is_on(peer)
-        if is_there and not tree.outputs:
+        if is_there and not tree.outputs and not tree.is_sending:
             return True
         if not tree.is_sending:
             tree.is_sending = True
