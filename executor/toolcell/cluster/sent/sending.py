@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -80,9 +81,7 @@ class ContentSender:
     async def open(self, peer: FilesPeer, session_id: str, sources: Sequence[SourceTree]) -> OpenCopy:
         """Open a copy of these trees, each laid over the one before it. Raises StaleSource, SendFailed, NodeGone, and
         OSError."""
-        manifest, rules = TreeManifest([]), Exclusions([])
-        for source in sources:
-            manifest, rules = source.manifest.over(manifest), source.exclusions.after(rules.groups)
+        manifest, rules = await WORK.run(partial(_merged, sources))
         losses = peer.losses
         id = f"{session_id}-{os.urandom(6).hex()}"
         copy = OpenCopy(id, peer, rules, dict(sources[-1].manifest.entries), dict(manifest.entries))
@@ -140,6 +139,14 @@ class ContentSender:
                 self.sent_contents[copy.peer.id] += ended
                 self.sent_bytes[copy.peer.id] += size
         raise SendFailed("the node loses contents that it was sent.")
+
+
+def _merged(sources: Sequence[SourceTree]) -> tuple[TreeManifest, Exclusions]:
+    """The trees, each laid over the one before it, and the rules of all."""
+    manifest, rules = sources[0].manifest, sources[0].exclusions
+    for source in sources[1:]:
+        manifest, rules = source.manifest.over(manifest), source.exclusions.after(rules.groups)
+    return manifest, rules
 
 
 def _places(digests: Sequence[bytes], sources: Sequence[SourceTree]) -> list[ContentPlace]:
