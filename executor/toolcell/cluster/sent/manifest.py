@@ -16,6 +16,8 @@ MAX_PATH_BYTES: Final = 3_000
 """The longest path, below the workspace. With that of a node's directory, it stays below PATH_MAX (4,096)."""
 MAX_DEPTH: Final = 100
 _MODE_BITS: Final = 0o777
+_MOST_NS: Final = 1 << 62
+"""The farthest time of a file, in the year 2116. Some file systems have times that 64 bits of nanoseconds do not."""
 
 
 class SentEntry(NamedTuple):
@@ -43,7 +45,8 @@ class SentEntry(NamedTuple):
 
     def to_wire(self) -> list[Any]:
         """As msgpack carries it."""
-        return [self.path, _CODES[self.kind], self.mode, self.size, self.content, self.modified_ns]
+        modified_ns = max(-_MOST_NS, min(self.modified_ns, _MOST_NS))
+        return [self.path, _CODES[self.kind], self.mode, self.size, self.content, modified_ns]
 
     @classmethod
     def from_wire(cls, wire: Sequence[Any]) -> "SentEntry":

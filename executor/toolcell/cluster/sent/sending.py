@@ -1,5 +1,6 @@
 """Send a workspace to a node: what the node lacks, each content once, then the request to open a copy."""
 
+import logging
 import os
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from toolcell.backends.threads import Threads
+from toolcell.backends.threads import NoThread, Threads
 from toolcell.cluster.peer import NodeGone
 
 from .exclusions import Exclusions
@@ -22,6 +23,7 @@ from .source import SourceTree
 
 __all__ = ["WORK", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed"]
 
+_log = logging.getLogger("toolcell.cluster")
 ROUNDS: Final = 20
 ROOM_S, ROOM_PAUSE_S = 10.0, 0.3
 """How long a node may have no room, because other workspaces come in, and how often it is asked again."""
@@ -108,6 +110,8 @@ class ContentSender:
             await copy.peer.ask(["drop", copy.id])
         except NodeGone:
             pass  # it has gone with its node
+        except (OSError, NoThread) as error:  # it goes with this driver's seat
+            _log.warning("the copy %s could not be removed: %s", copy.id, error)
 
     async def _opened(self, copy: OpenCopy, request: Sequence[object], sources: Sequence[SourceTree]) -> None:
         began = time.monotonic()
