@@ -46,6 +46,7 @@ from .session_result import CallReport, SessionResult, SessionState
 from .telemetry import Metrics
 from .telemetry.tracing import Telemetry
 from .usage_limits import SessionUsage, UsageLimits
+from .workspace_return import WorkspaceReturn
 
 __all__ = ["Session", "Supervisor", "preload_memory"]
 
@@ -347,6 +348,10 @@ class Session:
     def tools(self) -> list[ToolDeclaration]:
         """As `toolcell.Session.tools`."""
         return self._running().call(self._inner.tools)
+
+    def bring_back(self) -> WorkspaceReturn:
+        """As `toolcell.Session.bring_back`."""
+        return self._running().call(self._inner.bring_back)
 
     @named
     def suspend(self, *, grace_s: float | None = None) -> None:

@@ -36,6 +36,7 @@ from .runtime.tasks import CallTask
 from .session_result import CallReport, SessionResult, SessionState
 from .sessions.opening import opening_of
 from .usage_limits import SessionUsage, UsageLimits
+from .workspace_return import WorkspaceReturn
 
 if TYPE_CHECKING:
     from toolcell_tools.exports import Export
@@ -503,6 +504,7 @@ class Session:
         )
         child = core.open_child(opening)
         session = Session(child)
+        await child.prepare()
         await child.tell("on_session", "opened", None)
         return session
 
@@ -543,6 +545,14 @@ class Session:
         or if its parent is."""
         self._core.wake()
         await self._core.tell("on_resume")
+
+    async def bring_back(self) -> WorkspaceReturn:
+        """Write what the session has changed so far into its workspace here, if that was sent to a node of a cluster.
+        Calls may run meanwhile; a file that they write at the moment is left out. Without a cluster, the changes are
+        here already, and the report is empty. Raises UsageError on a closed session."""
+        self._core.check_open()
+        work = self._core.returning(last=False)
+        return WorkspaceReturn() if work is None else await work()
 
     @named
     async def close(

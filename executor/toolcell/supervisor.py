@@ -262,6 +262,7 @@ class Supervisor:
             )
         )
         session = Session(core)
+        await core.prepare()
         await core.tell("on_session", "opened", None)
         return session
 

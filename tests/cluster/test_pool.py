@@ -58,6 +58,9 @@ class LocalNodes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        raise AssertionError("these nodes have the workspaces")
+
     async def settled(self) -> None: ...
 
     async def close(self) -> None:

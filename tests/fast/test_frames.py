@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.fast.frames import CALL, LONG, exited, ready, recycle, recycled
+from toolcell.fast.frames import CALL, LONG, exited, flat_answer, ready, recycle, recycled
 from toolcell.wire.frames import HEADER, FrameDecoder, WireLimits, encode, packed
 from toolcell.wire.messages import Call, Exited, Message, Ready, Recycle, Result, from_fields, to_fields
 
@@ -68,3 +68,68 @@ def test_a_long_text_in_its_place_makes_the_same_frame(beside: dict[str, object]
     message = Result(1, payload)  # type: ignore[arg-type]
     around = encode(to_fields(message), LIMITS, payload.values())
     assert len(around) == 3 and b"".join(around) == plain(message)
+
+
+flat = st.dictionaries(
+    st.text(max_size=40),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
+    max_size=15,
+)
+answers = flat.map(lambda payload: plain(Result(7, payload)))  # type: ignore[arg-type]
+
+
+def read_plainly(frame: bytes) -> str:
+    """What the plain codec reads, as text: 1, 1.0 and True are equal, and NaN is not equal to itself."""
+    return repr(read(frame))
+
+
+@given(st.sampled_from(NUMBERS), flat)
+def test_an_answer_of_texts_and_numbers_is_read_in_one_step(seq: int, payload: dict[str, object]) -> None:
+    assert repr(flat_answer(plain(Result(seq, payload)), seq)) == repr(payload)  # type: ignore[arg-type]
+
+
+@given(answers, st.integers(0, 400), st.binary(max_size=3), st.integers(0, 3))
+def test_a_frame_that_is_read_in_one_step_is_read_the_same_by_the_plain_decoder(
+    frame: bytes, at: int, put_in: bytes, taken: int
+) -> None:
+    body = frame[HEADER.size :]
+    at %= len(body)
+    body = body[:at] + put_in + body[at + taken :]
+    changed = HEADER.pack(len(body)) + body
+    payload = flat_answer(changed, 7)
+    assert payload is None or read_plainly(changed) == repr([Result(7, payload)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x93\x10\x07\x82\xa1a\x01\xa1a\x02",  # a key twice
+        b"\x93\x10\x07\x81\xc4\x01a\x01",  # a key of bytes
+        b"\x93\x10\x07\x81\xa1a\xc4\x01a",  # bytes
+        b"\x93\x10\x07\x81\xa1a\xd4\x01a",  # an extension type
+        b"\x93\x10\x07\x81\xa1a\xd6\xff\x00\x00\x00\x00",  # a timestamp
+        b"\x93\x10\x07\x81\xa1a\xa1\xff",  # a text that is no UTF-8
+        b"\x93\x10\x07\x81\xa1a\x90",  # a list
+        b"\x93\x10\x07\x81\xa1a\x80",  # a map
+        b"\x93\x10\x07\x81\xa1a\x01\x01",  # a byte too many
+        b"\x93\x10\x07\x82\xa1a\x01",  # a pair too few
+        b"\x93\x10\x07\xa1a",  # a text as payload
+        b"\x93\x10\x08\x81\xa1a\x01",  # another call's
+        b"\x93\x10\xcb\x40\x1c\x00\x00\x00\x00\x00\x00\x81\xa1a\x01",  # a float as number
+        b"\x93\x11\x07\x81\xa1a\x01",  # another kind
+        b"\x92\x10\x07",
+        b"\x93\x10\x07",
+        b"\x93\x10",
+        b"\x93",
+        b"",
+    ],
+)
+def test_any_other_frame_is_left_to_the_plain_decoder(body: bytes) -> None:
+    assert flat_answer(HEADER.pack(len(body)) + body, 7) is None
+
+
+def test_a_true_in_place_of_number_one_and_a_cut_or_doubled_frame_are_left_to_the_plain_decoder() -> None:
+    frame = plain(Result(1, {"output": "x"}))
+    assert flat_answer(frame.replace(b"\x93\x10\x01", b"\x93\x10\xc3"), 1) is None
+    assert all(flat_answer(frame[:end], 1) is None for end in range(len(frame)))
+    assert flat_answer(frame + frame, 1) is None

@@ -18,15 +18,24 @@ class NodeActor:
 
     async def exchange(self, data: bytes) -> bytes:
         """Pass a driver's request on to the node, and return the reply."""
-        if self._node is None:  # made here, on the actor's event loop
-            self._node = Node()
+        node = self._made()
         try:
-            return await self._node.exchange(data)
+            return await node.exchange(data)
         except Exception:
-            if self._node.is_broken:
+            if node.is_broken:
                 _log.exception("the supervisor of this node has failed: the actor ends, and Ray starts it again")
                 os._exit(1)
             raise
+
+    async def files(self, data: bytes, payload: bytes) -> bytes:
+        """Pass a driver's request about files on to the node, and return the reply."""
+        return await self._made().files(data, payload)
+
+    def _made(self) -> Node:
+        """The node, made on the actor's event loop."""
+        if self._node is None:
+            self._node = Node()
+        return self._node
 
     async def close(self) -> None:
         """End all sessions and processes of the node, before the actor is killed."""

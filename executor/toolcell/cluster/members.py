@@ -36,6 +36,10 @@ class Members(Protocol):
         """As `peer.Exchanger`."""
         ...
 
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """As `peer.Exchanger`."""
+        ...
+
     async def settled(self) -> None:
         """Wait until no exchange that was begun is unsent."""
         ...

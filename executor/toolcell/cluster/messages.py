@@ -40,7 +40,8 @@ class SendCode(NamedTuple):
 class SendSpec(NamedTuple):
     """The cells of a route. `profile` is `CellProfile.to_wire`, in which `roots` are the driver's own code, which the
     node replaces by its own. `session` is the part of the context that all calls share. The node itself serves the
-    handles `placed`, of "memory" and "web", and `pages` are the rules for the session's pages."""
+    handles `placed`, of "memory" and "web", and `pages` are the rules for the session's pages. `copy` is the copy of a
+    sent workspace, "" without one; `sent_root` is the driver's directory that it stands for."""
 
     number: int
     session_id: str
@@ -54,6 +55,8 @@ class SendSpec(NamedTuple):
     workspace: str
     placed: list[str]
     pages: list[str]
+    copy: str = ""
+    sent_root: str = ""
 
 
 class SendCall(NamedTuple):

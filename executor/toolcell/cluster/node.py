@@ -5,11 +5,12 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import psutil
 
+from toolcell.backends.threads import in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
@@ -23,6 +24,7 @@ from .link import pack, unpack
 from .messages import NodeTold, fields_of
 from .node_backends import NodeBackends, PlacedBackends
 from .seat import Seat
+from .sent.seat_files import NodeFiles
 from .terms import NodeTerms
 
 __all__ = ["OK", "REFUSED", "UNFIT", "UNKNOWN", "Node"]
@@ -37,6 +39,8 @@ UNFIT: Final = "unfit"
 """The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
 LEAST_MEMORY: Final = 0.03
 """A machine with a smaller part of its memory left is a problem."""
+STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -47,6 +51,8 @@ class Node:
 
     def __init__(self) -> None:
         self.incarnation = os.urandom(8)
+        self.sent_files = NodeFiles(None, STORE_BYTES)  # until a driver sends workspaces
+        self._files_terms: tuple[str | None, int] | None = None
         self._seats: dict[str, Seat] = {}
         self._problem = ""
         self._started = asyncio.Lock()
@@ -104,6 +110,7 @@ class Node:
         if self._supervisor is not None:
             await self._supervisor.aclose()
         await self._backends.close()
+        await in_thread(self.sent_files.close)
 
     def write(self, record: Record) -> None:
         """Pass a record of the supervisor on to the driver whose session it is about."""
@@ -128,8 +135,13 @@ class Node:
             await self.start(terms)
             if self._problem:
                 return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
-            if why := terms.conflict(self.services.pool.most_cells, self._quarantine):
+            if why := terms.conflict(
+                self.services.pool.most_cells, self._quarantine, *(self._files_terms or (None, None))
+            ):
                 return self._reply(UNFIT, 0, [why.encode()])
+            if terms.store_bytes is not None and self._files_terms is None:
+                self._files_terms = terms.directory, terms.store_bytes
+                self.sent_files = NodeFiles(*self._files_terms)
             try:
                 backends = await self._backends.of(terms)
             except UsageError as error:
@@ -151,11 +163,25 @@ class Node:
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
         return self._reply(OK, seat.link.received, found)
 
+    async def files(self, data: bytes, payload: bytes) -> bytes:
+        """Answer a driver's request about files: `[driver, token, link, request]` with a payload. The reply is
+        `[status, answer]`."""
+        driver, token, link, request = unpack(data)
+        seat = self._seats.get(driver)
+        if seat is None or seat.name != link:
+            return pack([UNKNOWN, None])
+        if not hmac.compare_digest(seat.token, token):
+            return pack([REFUSED, None])
+        return pack([OK, await seat.files.handle(request, payload)])
+
     def _is_serving(self, driver: str) -> bool:
-        """Whether a cell of the driver is left, or a kept process that has ended is not audited."""
+        cells = self._runtime.pool.cells.values()
+        return self.is_serving({key for cell in cells if (key := cell.spec.key.session_id).startswith(f"{driver}:")})
+
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
         runtime = self._runtime
-        cells = runtime.pool.cells.values()
-        if any(cell.spec.key.session_id.startswith(f"{driver}:") for cell in cells):
+        if any(cell.spec.key.session_id in session_keys for cell in runtime.pool.cells.values()):
             return True
         return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
 
@@ -191,6 +217,8 @@ class Node:
     def _end(self, seat: Seat) -> None:
         seat.end()
         self._seats.pop(seat.driver, None)
+        if self._runtime.is_up:
+            self.services.in_background(seat.files.end)
 
 
 def _problems_of_machine() -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from socket import socket
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from toolcell_sandbox.network import ProxyNetwork
 
 from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 from .node_operations import CallOperations, PlacedOperations, ReportingRun
+from .sent.moving import AT_HOME, CopiedPaths
 
 __all__ = ["NodeRun", "audit_to_wire", "changes_to_wire"]
 
@@ -81,6 +82,7 @@ class NodeRun(ReportingRun):
         spec: CellSpec,
         exclusive: str,
         placed: PlacedOperations | None,
+        paths: CopiedPaths = AT_HOME,
     ) -> None:
         """`placed` are the operations that the node serves."""
         context = asked.context
@@ -99,6 +101,7 @@ class NodeRun(ReportingRun):
         self._owner = owner
         self._placed = placed
         self._operations: CallOperations | None = None  # made at the first of them
+        self._paths = paths
         self._requests: dict[int, Charge] = {}
 
     def has_moved(self) -> bool:
@@ -225,7 +228,7 @@ class NodeRun(ReportingRun):
             state_lost=self.state_lost,
             cell=0 if self.cell is None else self.cell.pid,
             in_userns=self.cell is not None and self.cell.in_userns,
-            audit=None if self.watch is None else audit_to_wire(self.watch),
+            audit=None if self.watch is None else audit_to_wire(self.watch, self._paths),
             changes=None if self.listed is None else changes_to_wire(self.listed),
         )
 
@@ -242,16 +245,24 @@ def changes_to_wire(changes: ListedChanges) -> list[Any]:
     return [listed, changes.found, changes.unknown[:MOST_UNKNOWN_CHARS]]
 
 
-def audit_to_wire(watch: Watch) -> dict[str, Any]:
-    """The findings of an audit, as msgpack carries them: paths are bytes."""
+def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
+    """The findings of an audit, as msgpack carries them: paths are bytes, and the driver's."""
+    there = paths.of_driver
     return {
         "findings": [
-            [os.fsencode(each.path), each.name, each.what, os.fsencode(each.place), each.why, each.changed_ns]
+            [
+                os.fsencode(there(each.path)),
+                each.name,
+                each.what,
+                os.fsencode(there(each.place)),
+                each.why,
+                each.changed_ns,
+            ]
             for each in watch.findings
         ],
         "unknown": watch.unknown,
         "looked_for": watch.looked_for,
         "stuck": watch.stuck,
         "sole": watch.sole,
-        "bound": [each.to_wire() for each in watch.bound],
+        "bound": [replace(each, path=there(each.path)).to_wire() for each in watch.bound],
     }

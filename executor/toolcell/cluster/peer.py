@@ -3,11 +3,13 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
 
+from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.pool.reactor import Reactor
+from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
 from .link import BatchLink, pack, unpack
@@ -38,6 +40,9 @@ class Exchanger(Protocol):
     another one if a later exchange may succeed."""
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None: ...
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """As `exchange`, for a request about files, with contents. Blocks while a large payload is stored."""
+        ...
 
 
 class DriverIdentity:
@@ -94,6 +99,7 @@ class Peer:
         self._transport = transport
         self._reactor = reactor
         self._identity = identity
+        self._asked: set[Waiter[bytes | Exception]] = set()
         self._reset()
 
     def __repr__(self) -> str:
@@ -114,6 +120,9 @@ class Peer:
         self.runs.clear()
         self.specs.clear()
         self.code.clear()
+        for waiter in self._asked:
+            waiter.set(NodeGone("it was lost"))
+        self._asked.clear()
 
     def connect(self) -> None:
         """Ask the node for a seat."""
@@ -177,6 +186,41 @@ class Peer:
         self._open += 1
         name = self._name
         self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
+
+    async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
+        """The node's answer to a request about files, beside the stream of calls. Raises NodeGone if the node is lost
+        before it answers, and OSError if Ray cannot carry the request."""
+        if not self.is_up:
+            raise NodeGone("it is not connected")
+        identity, waiter = self._identity, self._reactor.waiter()
+        data = pack([identity.driver, identity.token, self._name, list(request)])
+        self._asked.add(waiter)
+        try:
+            await in_thread(partial(self._transport.files, self.id, data, payload, partial(self._answered, waiter)))
+            reply: bytes | Exception = await waiter
+        finally:
+            self._asked.discard(waiter)
+        if isinstance(reply, NodeGone):
+            raise reply
+        if isinstance(reply, Exception):
+            raise OSError(f"the request could not be sent: {reply}") from reply
+        status, answer = unpack(reply)
+        if status != OK:
+            raise NodeGone("this driver's lease was over, or its supervisor was started again")
+        return list(answer)
+
+    def _answered(self, waiter: "Waiter[bytes | Exception]", reply: bytes | Exception) -> None:
+        """Pass an answer on to the loop, unless the waiter has been told already."""
+
+        def told() -> None:
+            if waiter in self._asked:
+                self._asked.discard(waiter)
+                waiter.set(reply)
+
+        try:
+            self._reactor.from_thread(told)
+        except RuntimeError:  # the event loop is closed
+            pass
 
     @property
     def unsent(self) -> set[int]:

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import anyio
@@ -22,6 +22,7 @@ from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import CellKey, Outcome, Run
 from toolcell.sessions.policy import code_roots
 from toolcell.wire.frames import packed
+from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
@@ -47,6 +48,8 @@ from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
+from .sent.options import SentWorkspaces
+from .sent.sender import SentTrees
 from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
@@ -76,6 +79,7 @@ class ClusterPool:
         by_workspace: bool,
         reopens: bool,
         terms: NodeTerms | None = None,
+        sent: SentWorkspaces | None = None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
         self.budgets = Budgets()
@@ -90,6 +94,7 @@ class ClusterPool:
         self._labels = labels
         self._by_workspace = by_workspace
         self._reopens = reopens
+        self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
         placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
         self._acting = frozenset({Capability.NET, *placed_writes})
@@ -239,6 +244,8 @@ class ClusterPool:
         _log.warning("the node %s is lost: %s", peer.id, why)
         self._last_loss = why
         unsent = peer.unsent
+        if self._sent is not None:
+            self._sent.lost(peer, why)
         runs, sessions = dict(peer.runs), set(peer.sessions)
         if runs or sessions:
             self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
@@ -291,6 +298,8 @@ class ClusterPool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             message = "No node of the cluster was available in the call's time. It was not started."
+            if self._sent is not None and self._sent.is_sending(run.spec.key.session_id):
+                message = "The workspace was not sent to its node in the call's time. The call was not started."
             self._end(run, Outcome("node_lost", message=message))
 
     def _place_waiting(self) -> None:
@@ -301,11 +310,24 @@ class ClusterPool:
                     self._deadlines.cancel(run.deadline)
                     run.deadline = None
 
+    def _on_sent(self) -> None:
+        self._reactor.soon(self._place_waiting)
+
+    def _on_not_sent(self, session_ids: Sequence[str], why: str) -> None:
+        """End the calls that wait for a workspace that cannot be sent."""
+        for run in [run for run in self.waiting if run.spec.key.session_id in session_ids]:
+            self._end(run, Outcome("node_lost", message=f"{why} The call was not started."))
+
     def _home(self, run: Run) -> Peer | None:
-        """The node of the call's session. A new session is placed."""
+        """The node of the call's session. A new session is placed; one that works in another's copy goes to it."""
         spec = run.spec
         id = spec.key.session_id
         home = self._homes.get(id)
+        if home is None and self._sent is not None:
+            home = self._homes.get(self._sent.anchor_of(id))
+            if home is not None:
+                self._homes[id] = home
+                home.sessions.add(id)
         if home is not None:
             return home
         workspace = str(spec.session.get("workspace_root", spec.cwd))
@@ -324,9 +346,11 @@ class ClusterPool:
         chosen = choose(facts, workspace, wanted, by_workspace=self._by_workspace)
         if chosen is None:
             return None
-        home = self._homes[id] = self._peers[chosen]
-        home.sessions.add(id)
-        home.workspaces.setdefault(workspace, set()).add(id)
+        home = self._peers[chosen]
+        for each in {id, id if self._sent is None else self._sent.anchor_of(id)}:
+            self._homes[each] = home
+            home.sessions.add(each)
+            home.workspaces.setdefault(workspace, set()).add(each)
         return home
 
     def _send(self, run: Run) -> bool:
@@ -334,6 +358,10 @@ class ClusterPool:
         peer = self._home(run)
         if peer is None or not peer.is_up:
             return False
+        if self._sent is not None:
+            if not self._sent.is_open(run.spec.key.session_id, peer):
+                return False
+            run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
         arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
         if arguments is None:
             try:
@@ -376,6 +404,7 @@ class ClusterPool:
         self._numbers += 1
         number = peer.specs[spec] = self._numbers
         key = spec.key
+        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
         peer.say(
             SendSpec(
                 number=number,
@@ -390,6 +419,8 @@ class ClusterPool:
                 workspace=str(spec.session.get("workspace_root", spec.cwd)),
                 placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
                 pages=list(run.pages) if isinstance(run, SessionRun) else [],
+                copy=copy,
+                sent_root=root,
             )
         )
         return number
@@ -496,6 +527,8 @@ class ClusterPool:
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells, and leave its node."""
         self._end_all(session_id)
+        if self._sent is not None:
+            self._sent.ended(session_id)
         home = self._homes.pop(session_id, None)
         if home is None:
             return
@@ -507,6 +540,25 @@ class ClusterPool:
                 del home.workspaces[workspace]
         for spec in [spec for spec in home.specs if spec.key.session_id == session_id]:
             del home.specs[spec]
+
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Note a new session, whose workspace may have to be sent."""
+        if self._sent is not None:
+            self._sent.opened(session_id, parent_id, workspace, protected)
+
+    def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Reads the workspace of a session, if it will be sent."""
+        return None if self._sent is None else self._sent.preparing(session_id)
+
+    def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
+        """Brings the changes of a sent workspace back. With `last`, the session's calls end before."""
+        if self._sent is None:
+            return None
+        if last:
+            self._end_all(session_id)
+        return self._sent.returning(session_id, last=last)
 
     def _end_all(self, session_id: str) -> None:
         for run in list(self._of_session.get(session_id, ())):
@@ -562,7 +614,11 @@ class ClusterPool:
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as JSON data."""
-        return [data_of(peer) for peer in self._peers.values()]
+        sent = self._sent
+        return [
+            data_of(peer) | ({} if sent is None else {"sent_bytes": sent.sent_bytes[peer.id]})
+            for peer in self._peers.values()
+        ]
 
     def losses(self) -> list[str]:
         """The losses of the last minutes, in sentences."""

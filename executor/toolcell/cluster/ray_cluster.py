@@ -10,6 +10,7 @@ from toolcell.pool.calling import CallPool, PoolHost
 from toolcell_sandbox.refusal import named
 
 from .pool import ClusterPool
+from .sent.options import SentWorkspaces
 from .terms import NodeTerms
 from .transport import RayMembers
 
@@ -36,7 +37,8 @@ class RayCluster:
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
       `workspace_root`) to the labels that its machine must have.
     - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
-      machine has, so that a session whose machine is lost ends as failed.
+      machine has, so that a session whose machine is lost ends as failed; or "sent", paths that this program has, of
+      which each session gets a copy on its machine. `SentWorkspaces(…)` is "sent" with options.
     - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and
       protected names are compared with the calls of one machine only.
     - `memory` and `web` place these handles on the machines: each is the import path, `module:name`, of a function
@@ -58,7 +60,7 @@ class RayCluster:
         allow_missing: Iterable[str] = (),
         quarantine: str | None = None,
         labels: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
-        workspaces: Literal["shared", "local"] = "shared",
+        workspaces: Literal["shared", "local", "sent"] | SentWorkspaces = "shared",
         together: bool = True,
         memory: str | None = None,
         web: str | None = None,
@@ -71,15 +73,14 @@ class RayCluster:
         if max_cells is not None:
             misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
         misuse.check_callable("labels", labels)
-        if workspaces not in ("shared", "local"):
-            raise UsageError(f"workspaces is not 'shared' or 'local': {workspaces!r}.")
         self._address = address
         self._namespace = namespace
         self._max_cells = max_cells
         self._allow_missing = misuse.mechanisms(allow_missing)
         self._quarantine = quarantine
         self._labels = labels
-        self._reopens = workspaces == "shared"
+        self._sent = SentWorkspaces.of(workspaces)
+        self._reopens = workspaces != "local"
         self._together = together
         self._backends = {
             name: _import_path(name, path) for name, path in (("memory", memory), ("web", web), ("resolve", resolve))
@@ -97,15 +98,18 @@ class RayCluster:
             start_s=self._start_s,
             min_nodes=self._min_nodes,
             labels=self._labels,
-            by_workspace=self._together,
+            by_workspace=self._together and self._sent is None,
             reopens=self._reopens,
             terms=NodeTerms(
                 allow_missing=tuple(sorted(host.allow_missing | self._allow_missing)),
                 max_cells=self._max_cells,
                 quarantine=self._quarantine or host.quarantine,
                 is_durable=host.is_durable,
+                directory=None if self._sent is None else self._sent.directory,
+                store_bytes=None if self._sent is None else self._sent.store_bytes,
                 **self._backends,
             ),
+            sent=self._sent,
         )
 
     async def remove(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
@@ -51,6 +51,8 @@ from .messages import (
 from .node_backends import PlacedBackends
 from .node_operations import placed_operations
 from .node_run import NodeRun
+from .sent.moving import AT_HOME, CopiedPaths, moved_to
+from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]
 
@@ -59,6 +61,8 @@ WINDOW_S = 0.0004
 """How long results wait for others while more calls of the driver run."""
 MOST_FRAMES = 64
 MOST_PARKED = 4
+QUIET_S = 10.0
+"""How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
 MOST_ENDED = 256
@@ -70,6 +74,12 @@ class NodeOffice(Protocol):
 
     @property
     def services(self) -> Services: ...
+    @property
+    def sent_files(self) -> NodeFiles: ...
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        ...
+
     def told(self) -> NodeMessage:
         """The node's state, for a driver."""
         ...
@@ -80,6 +90,10 @@ class _SentSpec:
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
+        self.paths = AT_HOME
+        if sent.copy:
+            self.paths = CopiedPaths(seat.files.path_of(sent.copy), sent.sent_root)
+            sent = moved_to(sent, self.paths.copy)
         self._workspace = sent.workspace
         roots = set(sent.roots)
         profile = CellProfile.from_wire(sent.profile)
@@ -147,6 +161,7 @@ class Seat:
         self.link = BatchLink()
         self.runs: dict[int, NodeRun] = {}
         self.sessions: set[str] = set()
+        self.files = SeatFiles(office.sent_files, driver, self.quiet)
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
         self._ways: dict[int, _SentSpec] = {}
@@ -284,7 +299,8 @@ class Seat:
     def _start(self, asked: SendCall) -> None:
         way = self._ways[asked.spec]
         spec = way.spec()
-        run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "", way.operations)
+        exclusive = spec.key.session_id if asked.exclusive else ""
+        run = NodeRun(self, asked, spec, exclusive, way.operations, way.paths)
         self.runs[run.number] = run
         tracked = way.tracked(run)
         if way.guarded is None and tracked is None:
@@ -392,6 +408,19 @@ class Seat:
             self.sessions.discard(session_id)
             for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
                 del self._ways[number]
+
+    async def quiet(self, session_ids: Sequence[str]) -> None:
+        """End sessions, and wait until their processes have gone and are audited."""
+        for session_id in session_ids:
+            self._forget(session_id, "")
+        keys = set(map(self.session_key, session_ids))
+        with anyio.move_on_after(QUIET_S):
+            while self._is_busy(keys):
+                await anyio.sleep(0.005)
+
+    def _is_busy(self, keys: set[str]) -> bool:
+        runs = any(run.spec.key.session_id in keys for run in self.runs.values())
+        return runs or self._office.is_serving(keys)
 
     async def leave(self, is_busy: Callable[[], bool]) -> list[bytes]:
         """End the driver's sessions, and return the last batches, when the audits are over."""

@@ -21,7 +21,9 @@ _CURE: Final = (
 @dataclass(frozen=True, slots=True)
 class NodeTerms:
     """The settings of the node's supervisor, None for any, and the node's own backends that this driver uses, "" for
-    those of the driver. `is_durable`: the driver's journal has a record of each operation."""
+    those of the driver. `is_durable`: the driver's journal has a record of each operation. A driver that sends
+    workspaces has `store_bytes`, which bounds the contents that the node keeps, and may have the `directory` for
+    them."""
 
     allow_missing: tuple[str, ...] = ()
     max_cells: int | None = None
@@ -30,6 +32,8 @@ class NodeTerms:
     web: str = ""
     resolve: str = ""
     is_durable: bool = False
+    directory: str | None = None
+    store_bytes: int | None = None
 
     def to_wire(self) -> list[Any]:
         return list(astuple(self))
@@ -44,11 +48,19 @@ class NodeTerms:
         """The handles that the node serves itself."""
         return frozenset(name for name, path in ((MEMORY, self.memory), (WEB, self.web)) if path)
 
-    def conflict(self, max_cells: int, quarantine: str | None) -> str:
+    def conflict(self, max_cells: int, quarantine: str | None, directory: str | None, store_bytes: int | None) -> str:
         """Why a supervisor with these settings does not fit. "" if it does."""
         for name, asked, have in (
             ("max_cells", self.max_cells, max_cells),
             ("quarantine", self.quarantine, quarantine),
+            *(
+                ()
+                if store_bytes is None
+                else (
+                    ("SentWorkspaces.directory", self.directory, directory),
+                    ("SentWorkspaces.store_bytes", self.store_bytes, store_bytes),
+                )
+            ),
         ):
             if asked is not None and asked != have:
                 return (

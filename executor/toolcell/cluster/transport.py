@@ -26,6 +26,8 @@ EXCHANGES: Final = 10_000
 CLOSE_S: Final = 10.0
 A_MACHINE: Final = {"CPU": 0.001}
 """A bundle that stands for a machine: calls take none of Ray's resources."""
+STORED_BYTES: Final = 100_000
+"""Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 
 
 def import_ray() -> Any:
@@ -134,6 +136,22 @@ class RayMembers:
             self._under_way += 1
         try:
             future = actor.exchange.remote(data).future()
+        except Exception as error:
+            self._done(node_id, actor, done, error)
+            return
+        future.add_done_callback(partial(self._ended, node_id, actor, done))
+
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Ask the machine's actor about files. `done` gets the reply on a thread of Ray's."""
+        actor = self._actors.get(node_id)
+        if actor is None:
+            done(NodeGone("its actor has ended"))
+            return
+        with self._lock:
+            self._under_way += 1
+        try:
+            sent = self._ray.put(payload) if len(payload) > STORED_BYTES else payload
+            future = actor.files.remote(data, sent).future()
         except Exception as error:
             self._done(node_id, actor, done, error)
             return

@@ -77,6 +77,8 @@ def _rendered(caller: Caller, call: ToolCall, ran: Ran) -> ToolResult:
             result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
         if run.state_lost:
             result = _noticed(result, state_lost(route.tool.name, run.state_lost))
+        if run.files_lost:
+            result = _noticed(result, Notice(kind="state_lost", message=run.files_lost))
     if confirmation:
         result = result.model_copy(update={"confirmation": confirmation})
     is_malformed = False

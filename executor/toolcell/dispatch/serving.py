@@ -273,7 +273,8 @@ class SessionRun(Run):
     def _recorded(self, request: Request, *, acts: bool) -> Generator[None]:
         """With a state directory, record a granted operation: with an effect before it begins, so that a kill does not
         lose it, and any other when it has ended. A failure is recorded too."""
-        if self._services.durable is None or request.operation not in self._route.table:
+        is_recorded = request.operation in self._route.table and request.operation not in broker.OF_A_REQUEST
+        if self._services.durable is None or not is_recorded:
             yield
             return
         facts = {"operation": request.operation, "effect": acts, **broker.for_journal(request.arguments)}

@@ -19,6 +19,7 @@ TRICKS: Final[Mapping[str, str]] = {
     "code_pages": "have forks inherit the page tables of the interpreter's code",
     "fork_handlers": "run handlers of os.register_at_fork only in processes that need them",
     "hand_packed": "pack and read the frames of each call's begin and end by hand",
+    "flat_answer": "read an answer of short texts and numbers in one step",
     "whole_frame": "read a call that is the only frame without the decoder",
     "long_texts": "send a long text from where it is in memory",
     "wide_pipes": "let a pipe hold more once a frame did not fit",

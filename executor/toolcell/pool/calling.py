@@ -1,8 +1,8 @@
 """The pool as its supervisor uses it, so that another pool can run the calls on other machines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcell.journal import Record
 from toolcell_sandbox.report import SandboxReport
@@ -12,6 +12,9 @@ from .deadlines import Deadline
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .run import CellKey, Outcome, Run
+
+if TYPE_CHECKING:
+    from toolcell.workspace_return import WorkspaceReturn
 
 __all__ = ["CallPool", "Cluster", "PoolHost"]
 
@@ -42,6 +45,21 @@ class CallPool(Protocol):
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]: ...
     def park_session(self, session_id: str, why: str) -> None: ...
     def end_session(self, session_id: str) -> None: ...
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Note a new session."""
+        ...
+
+    def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Prepares the workspace of a new session; None if nothing is to be done. Raises UsageError."""
+        ...
+
+    def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, "WorkspaceReturn"]] | None:
+        """Brings the changes in a session's workspace back to this machine; None if they are here. With `last`, after
+        its calls have ended."""
+        ...
+
     def at(self, when: float, action: Callable[[], None]) -> Deadline: ...
     def forget_deadline(self, deadline: Deadline) -> None: ...
     def kept_writable(self) -> list[tuple[str, ...]]: ...

@@ -281,6 +281,17 @@ class Pool:
         self.maker.forget(session_id)
         self._states.pop(session_id, None)
 
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Nothing: the workspace is here."""
+
+    def preparing(self, session_id: str) -> None:
+        """Nothing, as for `session_opened`."""
+
+    def returning(self, session_id: str, *, last: bool) -> None:
+        """Nothing, as for `session_opened`."""
+
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         self._working[cell.id] = session_id

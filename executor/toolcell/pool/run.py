@@ -215,6 +215,7 @@ class Run(ABC):
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # charged with its requests; while it is full, none is read
         self.state_lost = ""  # how the previous kept process ended, if its state was lost
+        self.files_lost = ""  # what is lost of the workspace, if the node that had it was lost
         self.last_progress: Progress | None = None
         self.preview = False  # whether the tool only says what the call would do
 

@@ -481,6 +481,8 @@ class Runtime:
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
+        above = parent.caller.id if parent else None
+        services.pool.session_opened(id, above, str(root), core.caller.profile.protected)
         core.start_clock()
         data = {
             "event": "opened",

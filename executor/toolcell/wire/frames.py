@@ -330,6 +330,11 @@ class FrameDecoder:
         return bool(self._buffer) or self._large is not None
 
     @property
+    def is_between_frames(self) -> bool:
+        """Whether the next byte starts a frame."""
+        return not self._buffer and self._large is None and self.broken is None
+
+    @property
     def rest(self) -> memoryview | None:
         """A buffer for the rest of a large frame. Read into it, then `feed` the part of it that was filled."""
         return None if self._large is None else self._large.rest

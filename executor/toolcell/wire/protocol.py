@@ -20,7 +20,7 @@ from typing import Any, Final, Self, cast
 
 from msgpack import unpackb
 
-from toolcell.fast.frames import CALL
+from toolcell.fast.frames import CALL, FLAT_BYTES, flat_answer
 from toolcell.fast.tuples import made
 
 from .frames import (
@@ -107,6 +107,8 @@ class SupervisorLink:
         self._pending: set[int] = set()
         self._replied: set[int] = set()  # requests whose replies are not written yet
         self._last_request = 0
+        least = min(limits.frame_bytes, limits.string_bytes, limits.result_bytes, limits.elements)
+        self._flat_bytes = min(FLAT_BYTES, least) if min(limits.containers, limits.depth) > 1 else 0
 
     def __repr__(self) -> str:
         return f"<SupervisorLink {self.state.value} · call {self.seq} · {len(self._pending)} requests pending>"
@@ -172,8 +174,13 @@ class SupervisorLink:
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the cell and return their events. Nothing is returned after the first Violation."""
-        events: list[Event] = []
         decoder = self._decoder
+        if len(data) <= self._flat_bytes and self.state is CALLED and decoder.is_between_frames:
+            answer = flat_answer(data, self.seq)
+            if answer is not None and self._frames < self._call_limits.frames:
+                self.state = DONE
+                return [made(Result, (self.seq, answer))]
+        events: list[Event] = []
         for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
             event = said if isinstance(said, Violation) else self._judge(said, size)
