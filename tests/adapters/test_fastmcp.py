@@ -208,6 +208,7 @@ async def test_a_client_that_gives_up_ends_the_call(
     [
         (ElicitResult(action="accept", content={"approve": True}), '{"paid":50}'),
         (ElicitResult(action="accept", content={"approve": False}), "did not approve"),
+        (ElicitResult(action="accept", content={"approve": False, "reason": "too much"}), "the call: too much"),
         (ElicitResult(action="decline"), "did not approve"),
         (ElicitResult(action="cancel"), "did not approve"),
     ],

@@ -21,9 +21,9 @@ from smolagents.models import (
     get_tool_json_schema,
 )
 from smolagents.monitoring import LogLevel
-from tests.adapters.kit import KIT, NAP_S
+from tests.adapters.kit import KIT, NAP_S, pay
 
-from toolcell import Capability, Supervisor, UsageError, blocking, tool
+from toolcell import ApprovalRequest, Approved, Capability, Denied, Supervisor, UsageError, blocking, tool
 from toolcell.adapters.smolagents import SmolagentsToolError, from_smolagents, to_smolagents_tools
 from toolcell.adapters.smolagents_executor import CellPythonExecutor, PythonCell
 
@@ -183,6 +183,29 @@ def test_an_error_is_the_step_s_error_and_the_agent_goes_on(
 ) -> None:
     step = run(session, call)
     assert word in step.error.message
+
+
+class Person:
+    """The approver of a program, who says this."""
+
+    def __init__(self, answer: Approved | Denied) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
+        self.asked.append(request.preview.summary)
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [(Approved(), "{'paid': 50}"), (Approved({"amount": 20}), "{'paid': 20}"), (Denied("too much"), "too much")],
+)
+def test_the_supervisor_s_approver_is_asked(workspace: Path, answer: Approved | Denied, word: str) -> None:
+    person = Person(answer)
+    with blocking.Supervisor([pay], approver=person) as supervisor:
+        step = run(supervisor.open_session("main", workspace=workspace), ("pay", {"amount": 50}))
+    assert word in (step.observations or "") + str(step.error or "") and person.asked == ["Spend 50"]
 
 
 def test_a_picture_is_kept_in_the_agent_s_state(session: blocking.Session) -> None:

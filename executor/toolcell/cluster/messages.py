@@ -123,7 +123,8 @@ class PaceCall(NamedTuple):
 
 
 class NodeTold(NamedTuple):
-    """The node's supervisor: its sandbox report, bound and load. The first message, and one with each heartbeat."""
+    """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
+    The first message, and one with each heartbeat."""
 
     report: dict[str, Any]
     problem: str
@@ -132,8 +133,8 @@ class NodeTold(NamedTuple):
     zygotes: int
     waiting: int
     sessions: int
-    calls: int
     memory_bytes: int
+    problems: list[str]
 
 
 class CallSaid(NamedTuple):

@@ -92,6 +92,8 @@ class Peer:
         self.code: set[str] = set()
         self.losses = 0
         self.first_loss_at = 0.0
+        self.lease_s = identity.lease_s
+        self.heard_at = time.monotonic()
         self._owner = owner
         self._transport = transport
         self._reactor = reactor
@@ -113,7 +115,7 @@ class Peer:
         self._again = False
         self._is_retrying = False
         self._is_silent = False
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         self.runs.clear()
         self.specs.clear()
         self.code.clear()
@@ -131,7 +133,7 @@ class Peer:
         def watch() -> None:
             if name != self._name or self.is_gone:
                 return
-            silent_s, lease_s = time.monotonic() - self._heard_at, self._identity.lease_s
+            silent_s, lease_s = time.monotonic() - self.heard_at, self._identity.lease_s
             self._is_silent = silent_s > lease_s
             if silent_s > 2 * lease_s:  # for a whole lease, nothing has renewed the node's
                 self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
@@ -282,7 +284,7 @@ class Peer:
             over = "its supervisor was started again, or this driver's lease was over"
             self._lose(refused if status == REFUSED else over, gone=False)
             return
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         self._incarnation = incarnation
         if self._is_silent:
             self._is_silent, self._again = False, True

@@ -107,11 +107,11 @@ class RemoteCell(ServingCell, ServingCalls):
         self._peer.say(CondemnCell(self.number, what))
 
 
-def outcome_of(ended: CallEnded) -> Outcome:
-    """The outcome in a node's message."""
+def outcome_of(ended: CallEnded, node: str) -> Outcome:
+    """The outcome in the message of this node."""
     facts: dict[str, Any] = dict(ended.facts)
     progress = facts.pop("progress", None)
-    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts)
+    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts, node=node)
     if ended.stdout:
         outcome.stdout = Captured(*ended.stdout)
     if ended.stderr:

@@ -97,7 +97,7 @@ class Runtime:
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
-        self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
+        self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere, on_hung=self._fail_session)
         self.changes = WorkspaceChanges(self.overflow.is_own, elsewhere=elsewhere)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
@@ -257,6 +257,7 @@ class Runtime:
             quarantine=self.settings.quarantine,
             is_durable=self._durable is not None,
             on_session_lost=self._fail_session,
+            tell_saved=partial(setattr, self.overflow, "on_saved"),
         )
 
     def _fail_session(self, id: str, why: str) -> None:

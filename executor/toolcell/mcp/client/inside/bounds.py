@@ -10,6 +10,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of all messages during one request."""
 MAX_NOISE: Final = 100
 """Lines during one request that are no message, such as a greeting or an answer to another request."""
+MAX_QUESTIONS: Final = 100
+"""Requests of the server during one request."""
 MAX_REPORTS: Final = 200
 """Progress reports, and lines of log, that one request passes on; further ones are dropped."""
 MAX_PAGES: Final = 100

@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from .bounds import LIVES, MAX_BYTES, MAX_LINE_BYTES, TAIL_BYTES
@@ -65,7 +65,7 @@ class StdioTransport:
         """Send a message. It is written while `exchange` waits for messages."""
         self._outgoing += encoded(message)
 
-    def exchange(self, message: Message, tick: Callable[[], None]) -> Iterator[Message | None]:
+    def exchange(self, message: Message, tick: Callable[[], None]) -> Generator[Message | None]:
         """Send a message, and yield what arrives from then on; None for a line that is no message. `tick` is called
         several times a second, and may raise. Raises Misbehaved and ServerEnded.
         """
