@@ -298,10 +298,11 @@ class Seat:
             self._frames.append(_Waiting(fields_of(self._office.told()), None, 0))
             parked.set_result(None)
 
-    def write(self, record: Record) -> None:
-        """Send a record of the node to the driver's journal."""
+    def write(self, record: Record, charge: Charge | None = None) -> None:
+        """Send a record of the node to the driver's journal. The charge is released when the driver has it."""
         session_id = record.session_id.removeprefix(f"{self.driver}:")
-        self.say(RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at))
+        message = RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at)
+        self.say(message, charge, 0 if charge is None else charge.bytes)
 
     # -- from the driver ----------------------------------------------------------------------------------------------
 
