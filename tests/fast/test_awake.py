@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 async def slept_s(kept_awake: Awake | None, end_early_s: float = LONG_S) -> float:
     """The longest time that the loop wants to sleep within `LONG_S`. The answer arrives after `end_early_s`."""
     loop = asyncio.get_running_loop()
-    selector = loop._selector  # type: ignore[attr-defined] # pyright: ignore
+    selector: Any = loop._selector  # type: ignore[attr-defined] # pyright: ignore
     wanted: list[float] = []
     select = selector.select
 

@@ -33,7 +33,7 @@ class Draft(NamedTuple):
 def drafted(services: Services, route: Route, call: ToolCall) -> Draft:
     """Make the draft of a call that has been sent on this route."""
     tool = route.tool
-    fields = {
+    fields: dict[str, Any] = {
         **_BLANK,
         "call_id": call.id,
         "tool": tool.name,

@@ -13,9 +13,9 @@ from typing import Final
 
 from .switches import is_on
 
-QUICK_S: Final = 0.0001
+QUICK_S: Final = 0.0002
 """The longest that a loop is kept awake for one answer, in seconds. A kept process that does next to nothing answers in
-half of that. Only a process that has answered its last call in this time is waited for so."""
+a quarter of that. Only a process that has answered its last call in this time is waited for so."""
 IN_A_ROW_S: Final = 0.001
 """A loop is kept awake only for calls that follow one another in less time than this: others have no use for it."""
 LOOK_S: Final = 0.05
