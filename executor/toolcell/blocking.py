@@ -640,6 +640,10 @@ class Supervisor:
         """As `toolcell.Supervisor.status`."""
         return self._inner.status()
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """As `toolcell.Supervisor.nodes`."""
+        return self._inner.nodes()
+
 
 def preload_memory(session: Session, query: str, *, limit: int = 5, max_chars: int = request_help.MEMORY_CHARS) -> str:
     """As `toolcell.preload_memory`, for a blocking session."""

@@ -302,6 +302,11 @@ class Supervisor:
         """The kernel's mechanisms, as probed at the start, and the present state of the zygotes."""
         return self._runtime.calls.status()
 
+    def nodes(self) -> "list[dict[str, Any]]":
+        """The nodes of its cluster, as JSON data. Each has its `id`, `state`, `calls`, `sessions`, `losses`, `labels`
+        and `problems`, and what it last told of its cells and memory. Empty without a cluster."""
+        return self._runtime.calls.nodes()
+
 
 def runtime_of(supervisor: Supervisor) -> "Runtime":
     """The runtime of a supervisor, for other modules of this package and its tests."""

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ class RayNodes:
             )
             self.second = self.add()
 
-    def add(self) -> Any:
+    def add(self, labels: Mapping[str, str] | None = None) -> Any:
         """Start another node."""
-        return self.cluster.add_node(num_cpus=1, object_store_memory=MOST_BYTES)
+        return self.cluster.add_node(num_cpus=1, object_store_memory=MOST_BYTES, labels=dict(labels or {}))
 
     def kill(self, node: Any) -> None:
         """Kill all processes of a node at once: Ray's, the actor, the zygotes and the cells."""

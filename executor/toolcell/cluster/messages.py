@@ -21,6 +21,7 @@ __all__ = [
     "ForgetSession",
     "NodeMessage",
     "NodeTold",
+    "PaceCall",
     "RecordMade",
     "SendCall",
     "SendCode",
@@ -113,8 +114,17 @@ class CondemnCell(NamedTuple):
     what: str
 
 
+class PaceCall(NamedTuple):
+    """While `held`, the driver has no room for reports of this call, so the node counts those that it sends. When they
+    fill their budget, the node stops reading from the call."""
+
+    number: int
+    held: bool
+
+
 class NodeTold(NamedTuple):
-    """The node's supervisor: its sandbox report, bound and load. The first message, and one with each heartbeat."""
+    """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
+    The first message, and one with each heartbeat."""
 
     report: dict[str, Any]
     problem: str
@@ -123,8 +133,8 @@ class NodeTold(NamedTuple):
     zygotes: int
     waiting: int
     sessions: int
-    calls: int
     memory_bytes: int
+    problems: list[str]
 
 
 class CallSaid(NamedTuple):
@@ -181,6 +191,7 @@ NodeMessage = (
     | EndCalls
     | ForgetSession
     | CondemnCell
+    | PaceCall
     | NodeTold
     | CallSaid
     | CallNoted
@@ -196,6 +207,7 @@ _KINDS: Final[Mapping[int, type[NodeMessage]]] = {
     6: EndCalls,
     7: ForgetSession,
     8: CondemnCell,
+    16: PaceCall,
     32: NodeTold,
     33: CallSaid,
     34: CallNoted,

@@ -14,6 +14,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
+from toolcell.runtime.overview import problems_of
 from toolcell.runtime.runtime import Runtime
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
@@ -36,6 +37,8 @@ REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
 UNFIT: Final = "unfit"
 """The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
+LEAST_MEMORY: Final = 0.03
+"""A machine with a smaller part of its memory left is a problem."""
 STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
 """The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
@@ -189,7 +192,6 @@ class Node:
         """The node's state, for a driver."""
         services = self.services
         pool = services.pool
-        calls, _errors = services.metrics.totals()
         return NodeTold(
             report=pool.report.to_wire(),
             problem="",
@@ -198,12 +200,9 @@ class Node:
             zygotes=pool.status().zygotes,
             waiting=len(list(pool.waiting)),
             sessions=sum(len(seat.sessions) for seat in self._seats.values()),
-            calls=calls,
-            memory_bytes=self._memory(),
+            memory_bytes=int(self._process.memory_info().rss),
+            problems=[*problems_of(services), *_problems_of_machine()],
         )
-
-    def _memory(self) -> int:
-        return int(self._process.memory_info().rss)
 
     async def _watch_leases(self) -> None:
         while True:
@@ -222,6 +221,13 @@ class Node:
             self.services.in_background(seat.files.end)
 
 
+def _problems_of_machine() -> list[str]:
+    memory = psutil.virtual_memory()
+    if memory.available >= LEAST_MEMORY * memory.total:
+        return []
+    return [f"The machine has {memory.available / 2**20:,.0f} MiB of memory left, of {memory.total / 2**20:,.0f} MiB."]
+
+
 def _told_problem(problem: str) -> tuple[Any, ...]:
     report = SandboxReport((), "rootless").to_wire()
-    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, 0))
+    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, []))

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -28,7 +28,8 @@ from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
-from .link import pack
+from .demand import Demand, demand_of
+from .link import UNPACKABLE, pack
 from .members import Member, Members
 from .messages import (
     CallEnded,
@@ -43,11 +44,12 @@ from .messages import (
     SendCode,
     SendSpec,
 )
+from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import DriverIdentity, Peer
-from .placement import NodeFacts, choose
+from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .sent.options import SentWorkspaces
-from .sent.sender import SentTrees
+from .sent.trees import SentTrees
 from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
@@ -55,6 +57,8 @@ __all__ = ["ClusterPool", "Placing"]
 _log = logging.getLogger("toolcell.cluster")
 MEMBERS_S = 1.0
 """How often the cluster is asked for its members."""
+_PLAIN = frozenset({"changes", "preview", "invocation_id"})
+"""The parts of a call's context that can always be encoded."""
 LEAVE_S = 3.0
 """How long the end of a supervisor waits for its nodes."""
 Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
@@ -104,6 +108,7 @@ class ClusterPool:
         self._numbers = 0
         self._is_open = False
         self._last_loss = ""
+        self._losses: deque[NodeLoss] = deque(maxlen=MOST_LOSSES)
         self._changed = anyio.Event()
 
     def __repr__(self) -> str:
@@ -181,11 +186,21 @@ class ClusterPool:
             await anyio.sleep(MEMBERS_S)
             try:
                 members = await self._members.list()
-                await self._members.ask_for(self.most_cells, len(self._at) + len(self.waiting))
+                await self._members.ask_for(self._demand())
             except Exception as error:  # the head is away: what is connected stays
                 _log.warning("the members of the cluster cannot be listed: %s", error)
                 continue
             self._meet(members)
+
+    def _demand(self) -> Demand:
+        """The machines that the present calls need."""
+        ups, labels = self._ups(), list[Mapping[str, str]]()
+        if self._labels is not None:
+            homeless = (run.spec for run in self.waiting if run.spec.key.session_id not in self._homes)
+            wanted = [self._labels(spec.session) for spec in homeless]
+            labels = [each for each in wanted if not any(fits(peer.labels, each) for peer in ups)]
+        calls = len(self._at) + len(self.waiting) - len(labels)
+        return demand_of(len(ups), self.most_cells, calls, labels)
 
     def _meet(self, members: Iterable[Member]) -> None:
         alive = {member.id: member for member in members}
@@ -211,8 +226,9 @@ class ClusterPool:
             try:
                 SandboxReport.from_wire(peer.told.report).require(self._host.allow_missing)
             except SandboxError as error:
-                _log.warning("the node %s is not used: %s", peer.id, error)
+                peer.unfit = f"{error} {error.cure}"
                 peer.leave()
+                self.on_unfit(peer)
         self._reactor.soon(self._place_waiting)
 
     def on_unfit(self, peer: Peer) -> None:
@@ -233,6 +249,8 @@ class ClusterPool:
         if self._sent is not None:
             self._sent.lost(peer, why)
         runs, sessions = dict(peer.runs), set(peer.sessions)
+        if runs or sessions:
+            self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
         peer.runs.clear()
         peer.sessions.clear()
         peer.workspaces.clear()
@@ -254,7 +272,7 @@ class ClusterPool:
                 if run.changes is not None:
                     run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
-            self._end(run, Outcome("node_lost", message=message, resource=peer.id))
+            self._end(run, Outcome("node_lost", message=message, resource=peer.id, node=peer.id))
         if gone:
             self._peers.pop(peer.id, None)
         self._notify()
@@ -347,15 +365,18 @@ class ClusterPool:
                 return False
             run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
         arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
-        if arguments is None:
-            try:
+        try:
+            if arguments is None:
                 arguments = pack(dict(run.sent.arguments))
-            except (ValueError, TypeError, OverflowError, RecursionError) as error:
-                self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
-                return True
+            context = _context_of(run)
+            if not _PLAIN.issuperset(context):
+                pack(context)  # the session's values are the program's: here they end one call, later a whole batch
+            spec = self._spec_on(peer, run)
+        except UNPACKABLE as error:
+            self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
+            return True
         number = self._numbers = self._numbers + 1
         now = time.monotonic()
-        spec = self._spec_on(peer, run)
         run.cell = RemoteCell(peer, number)
         run.started_at = now
         peer.runs[number] = run
@@ -370,43 +391,44 @@ class ClusterPool:
                 run.sent.attempt,
                 max(0.0, run.deadline_at - now),
                 bool(run.exclusive),
-                _context_of(run),
+                context,
             )
         )
         return True
 
     def _spec_on(self, peer: Peer, run: Run) -> int:
-        """The number of the run's spec on the node, which gets it with the first call."""
+        """The number of the run's spec on the node, which gets it with the first call. Raises `UNPACKABLE`."""
         spec = run.spec
         number = peer.specs.get(spec)
         if number is not None:
             return number
         digest = spec.key.code
+        self._numbers += 1
+        number = self._numbers
+        key = spec.key
+        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
+        message = SendSpec(
+            number=number,
+            session_id=key.session_id,
+            digest=digest,
+            profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
+            roots=list(code_roots()),
+            grants=sorted(key.grants),
+            kept_tool=key.kept_tool,
+            cwd=spec.cwd,
+            session=dict(spec.session),
+            workspace=str(spec.session.get("workspace_root", spec.cwd)),
+            placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
+            pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
+            copy=copy,
+            sent_root=root,
+        )
+        pack(message)  # the context of the session is the program's
         if digest not in peer.code:
             peer.code.add(digest)
             peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
-        self._numbers += 1
-        number = peer.specs[spec] = self._numbers
-        key = spec.key
-        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
-        peer.say(
-            SendSpec(
-                number=number,
-                session_id=key.session_id,
-                digest=digest,
-                profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
-                roots=list(code_roots()),
-                grants=sorted(key.grants),
-                kept_tool=key.kept_tool,
-                cwd=spec.cwd,
-                session=dict(spec.session),
-                workspace=str(spec.session.get("workspace_root", spec.cwd)),
-                placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
-                pages=list(run.pages) if isinstance(run, SessionRun) else [],
-                copy=copy,
-                sent_root=root,
-            )
-        )
+        peer.say(message)
+        peer.specs[spec] = number
         return number
 
     def cancel(self, run: Run) -> None:
@@ -447,7 +469,7 @@ class ClusterPool:
         if isinstance(message, CallEnded):
             run = peer.runs.get(message.number)
             if run is not None:
-                self._on_ended(run, message)
+                self._on_ended(run, message, peer.id)
         elif isinstance(message, CallSaid):
             run = peer.runs.get(message.number)
             if run is not None and isinstance(run.cell, RemoteCell):
@@ -475,7 +497,7 @@ class ClusterPool:
         else:
             run.on_incident(noted.what)
 
-    def _on_ended(self, run: Run, message: CallEnded) -> None:
+    def _on_ended(self, run: Run, message: CallEnded, node: str) -> None:
         used: Any = message.used
         run.used.update(used)
         run.started_at = time.monotonic() - used["wall_s"] if message.started else 0.0
@@ -487,7 +509,7 @@ class ClusterPool:
             run.audited_elsewhere = watch_of(message.audit, run)
         if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
             run.changes.hear(changes_of(message.changes))
-        self._end(run, outcome_of(message))
+        self._end(run, outcome_of(message, node))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -596,30 +618,18 @@ class ClusterPool:
             total.update(peer.told.counts if peer.told else {})
         return dict(total)
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as JSON data."""
+        sent = self._sent
         return [
-            {
-                "id": peer.id,
-                "state": _state_of(peer),
-                "calls": len(peer.runs),
-                "sessions": len(peer.sessions),
-                "losses": peer.losses,
-                "labels": dict(peer.labels),
-                **(
-                    {
-                        "cells": peer.told.counts,
-                        "max_cells": peer.told.most_cells,
-                        "waiting": peer.told.waiting,
-                        "memory_bytes": peer.told.memory_bytes,
-                    }
-                    if peer.told
-                    else {}
-                ),
-                **({} if self._sent is None else {"sent_bytes": self._sent.sent_bytes[peer.id]}),
-            }
+            {**data_of(peer), **({} if sent is None else {"sent_bytes": sent.sender.sent_bytes[peer.id]})}
             for peer in self._peers.values()
         ]
+
+    def losses(self) -> list[str]:
+        """The losses of the last minutes, in sentences."""
+        now = time.monotonic()
+        return [loss.told(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
 
     def status(self) -> SupervisorStatus:
         """The mechanisms of the first node, and the zygotes of all."""
@@ -627,12 +637,6 @@ class ClusterPool:
         problem = "" if ups else "No node of the cluster is connected."
         zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
         return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
-
-
-def _state_of(peer: Peer) -> str:
-    if peer.is_up:
-        return "up"
-    return "lost" if peer.is_gone else "unfit" if peer.unfit else "connecting"
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:

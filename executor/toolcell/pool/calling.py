@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcell.journal import Record
@@ -66,7 +67,11 @@ class CallPool(Protocol):
     def is_serving(self, key: CellKey) -> bool: ...
     def running(self) -> list[Run]: ...
     def counts(self) -> dict[str, int]: ...
-    def nodes(self) -> list[dict[str, object]]: ...
+    def nodes(self) -> list[dict[str, Any]]: ...
+    def losses(self) -> list[str]:
+        """The nodes that were lost with calls or sessions a short time ago, in sentences."""
+        ...
+
     def status(self) -> SupervisorStatus: ...
 
 
@@ -87,6 +92,8 @@ class PoolHost:
     """Whether the journal has a record of each operation."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
+    tell_saved: Callable[[Callable[[Path, str], None]], None]
+    """Takes a function that is called, in a thread, with each workspace and the path of an output saved there."""
 
 
 @runtime_checkable
