@@ -8,7 +8,7 @@ from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
-from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.pool.run import FREE_SPACE, NOTHING_USED, Outcome, Used
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
@@ -45,10 +45,8 @@ def intend(
     why = journal.intend(Record.now("intent", session_id, call.id, facts))
     if not why:
         return None
-    cure = "Free space on the disk of the state directory."
-    return SandboxUnavailable(
-        message=f"The call was not run, because it could not be recorded. {why}", mechanism="", cure=cure
-    )
+    message = f"The call was not run, because it could not be recorded. {why}"
+    return SandboxUnavailable(message=message, mechanism="", cure=FREE_SPACE)
 
 
 def record(
