@@ -14,6 +14,8 @@ MOST_CHARS: Final = 2_000
 MOST_VALUES: Final = 200
 """The most values that are kept of one call's arguments, at all depths together."""
 NAME_CHARS: Final = 64
+LEAST_CHARS: Final = 6
+"""The characters of the shortest text with a known form of a secret, `://:p@`."""
 MOST_PLAIN: Final = 16
 _DEEPEST: Final = 64  # deeper arguments are refused
 REDACTED: Final = "[redacted]"
@@ -62,7 +64,7 @@ def is_secret(name: str) -> bool:
 def without_secrets(text: str) -> str:
     """The text without what has the form of a secret: keys of known services, private keys, the password in a URL, and
     what is assigned to a name such as "password"."""
-    return _hidden(text) if _is_suspect(text) else text
+    return _hidden(text) if len(text) >= LEAST_CHARS and _is_suspect(text) else text
 
 
 def _is_suspect(text: str) -> bool:
@@ -197,7 +199,7 @@ def _is_plain(arguments: Mapping[str, Any]) -> bool:
             return False
         if isinstance(value, str):
             room -= len(value)
-            if room < 0 or _is_suspect(value):
+            if room < 0 or (len(value) >= LEAST_CHARS and _is_suspect(value)):
                 return False
         elif isinstance(value, int):
             if not -(2**63) <= value < 2**64:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
@@ -184,11 +185,8 @@ class Pool:
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
-        if self._rivals.last == run.spec.key.session_id:
-            self._rivals.last_at = run.queued_at  # as `note` does
-        else:
-            self._rivals.note(run.spec.key.session_id, run.queued_at)
-        idle = self._idle.get(run.spec.key)
+        key = run.spec.key
+        idle = self._idle.get(key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
             if cell.check(run.queued_at):
@@ -199,7 +197,12 @@ class Pool:
                 idle.remove(cell)
         else:
             self._queue(run)
-        waiter = run.waiter = self._reactor.waiter()  # made after the call was sent, so the cell does not wait for it
+        # while the cell works
+        if self._rivals.last == key.session_id:
+            self._rivals.last_at = run.queued_at  # as `note` does
+        else:
+            self._rivals.note(key.session_id, run.queued_at)
+        waiter = run.waiter = self._reactor.waiter()
         if run.outcome is not None:
             waiter.set(run.outcome)
         return waiter
@@ -305,9 +308,8 @@ class Pool:
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
-        self._working[cell.id] = session_id
-        running = self._running[session_id] = self._running.get(session_id, 0) + 1
-        nice = self._nice(session_id, now) if running > 1 else 0
+        running = self._running.get(session_id, 0) + 1
+        nice = self._nice(session_id, now, running) if running > 1 else 0
         if nice or cell.lowered:
             cell.lower(nice)  # before the call is sent: the process would wake up and take this core
         try:
@@ -316,7 +318,6 @@ class Pool:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
-            self._rest(cell)
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
@@ -327,6 +328,10 @@ class Pool:
                 self._deadlines.cancel(run.deadline)
             run.end(unavailable(not_made(error)), _now())
             return
+        # while the cell works
+        self._working[cell.id], self._running[session_id] = session_id, running
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -608,8 +613,10 @@ class Pool:
         """Note that the cell runs no call."""
         session_id = self._working.pop(cell.id, None)
         if session_id is not None:
-            self._running[session_id] -= 1
-            if not self._running[session_id]:
+            running = self._running[session_id] - 1
+            if running:
+                self._running[session_id] = running
+            else:
                 del self._running[session_id]
 
     def _first_of(self, session_id: str) -> Run | None:
@@ -741,9 +748,8 @@ class Pool:
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
 
-    def _nice(self, session_id: str, now: float) -> int:
-        """The nice value of the session's calls. A cell that is killed takes no time any more."""
-        running = self._running.get(session_id, 0)
+    def _nice(self, session_id: str, now: float, running: int) -> int:
+        """The nice value of the session's `running` calls. A cell that is killed takes no time any more."""
         if running < 2 or not self._rivals.has(session_id, now):
             return 0
         killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
@@ -758,7 +764,7 @@ class Pool:
         if cell.run is not None:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            nice = self._nice(session_id, now)
+            nice = self._nice(session_id, now, self._running.get(session_id, 0))
             if nice or cell.lowered:  # a long call does not stay niced when the others are over
                 cell.lower(nice)
 
