@@ -2,7 +2,9 @@
 
 import json
 import math
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.behaviour.mcp.test_hostile import Make, echoed, names
 from tests.helpers import SOON_S
 
 from toolcell import Crashed, ExecutionError, LimitExceeded, PermissionDenied, Timeout
+from toolcell.mcp import mcp_toolset
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +43,42 @@ async def test_a_call_that_a_server_abuses_is_a_typed_error_and_the_session_goes
     assert said in result.error.message and time.monotonic() - begun < 2 * SOON_S
     assert (await session.call("shell", {"command": "echo on"})).error is None
     assert "echo" in await names(session)  # the server was started again
+
+
+GREETING = '"result":{"protocolVersion":%s,"capabilities":%s,"serverInfo":{"name":"x","version":"1"}%s}'
+
+
+@pytest.mark.parametrize(
+    ("said", "is_offered"),
+    [
+        (GREETING % ('["2025-11-25"]', '{"tools":{}}', ""), False),
+        (GREETING % ('{"a":1}', '{"tools":{}}', ""), False),
+        (GREETING % ('"2025-11-25"', "[]", ""), False),
+        (GREETING % ('"2025-11-25"', '{"tools":null,"\\ud800":1e999}', ""), True),
+        (GREETING % ('"2025-11-25"', '{"tools":{}}', ',"instructions":"%s"' % ("i" * 4_000_000)), True),
+        ('"result":null', False),
+        ('"result":[]', False),
+        ('"error":{"code":1,"message":"%s"}' % ("no" * 1_000_000), False),
+    ],
+    ids=["a list", "an object", "no capabilities", "strange ones", "instructions of 4 MB", "null", "[]", "long error"],
+)  # fmt: skip
+async def test_a_strange_greeting_offers_nothing_or_does_no_harm(
+    opened: Opened, program: str, said: str, is_offered: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "said.json").write_text(said)
+    command = [sys.executable, program, "greets", str(tmp_path / "said.json")]
+    session = await opened(mcp_toolset(name="greets", command=command))
+    found = await names(session)
+    assert "shell" in found and ("echo" in found) is is_offered
+    assert all(len(each) < 5_000 for each in opened.incidents)
+
+
+async def test_a_server_that_does_not_end_is_ended_with_its_session(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("stubborn"))
+    assert (await echoed(session)).error is None
+    begun = time.monotonic()
+    await session.close()  # the fixture looks for processes that are left
+    assert time.monotonic() - begun < SOON_S
 
 
 async def test_a_server_that_stops_itself_is_replaced_at_the_deadline(opened: Opened, toolset: Make) -> None:

@@ -17,16 +17,10 @@ from tests.helpers import SOON_S
 
 from toolcell import Credential, ExecutionError, Session, Timeout
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 WAIT_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One loop is enough, because nothing here waits in a special way."""
-    return "asyncio"
 
 
 class StreamingApi(McpApi):
