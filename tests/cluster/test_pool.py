@@ -93,10 +93,15 @@ class LocalNodes:
         return [runtime_of(supervisor).calls.budgets, *(node.services.pool.budgets for node in self.nodes.values())]
 
     @property
+    def seats(self) -> Sequence[Any]:
+        """The seats of all drivers."""
+        nodes: list[Any] = list(self.nodes.values())
+        return [seat for node in nodes for seat in node._seats.values()]
+
+    @property
     def ended(self) -> int:
         """The calls of drivers that have ended on the nodes."""
-        nodes: list[Any] = list(self.nodes.values())
-        return sum(len(seat._ended) for node in nodes for seat in node._seats.values())
+        return sum(len(seat._ended) for seat in self.seats)
 
 
 def double(number: int) -> int:
