@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import until
 
 from toolcell.cluster.link import pack, unpack
-from toolcell.cluster.messages import NodeTold, message_of
+from toolcell.cluster.messages import CallEnded, DropCall, NodeTold, SendCall, fields_of, message_of
 from toolcell.cluster.node import OK, REFUSED, UNFIT, UNKNOWN, Node
 from toolcell.cluster.terms import NodeTerms
 
@@ -78,6 +78,21 @@ async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
     await exchange(node, request("fay", b"secret"))
     await exchange(node, request("fay", b"secret", incarnation=node.incarnation, leaves=True))
     assert "fay" not in node._seats
+
+
+async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others_with_it(node: Node) -> None:
+    await exchange(node, request("gus", b"secret"))
+    calls = [SendCall(number, 9, f"c{number}", "t", b"\x80", 1, 5.0, False, {}) for number in (1, 2)]
+    frames = [fields_of(calls[0]), fields_of(DropCall(7)), fields_of(calls[1])]
+    batch = pack([1, frames])
+    data = pack(["gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None])
+    status, _incarnation, ack, batches = await exchange(node, data)
+    ends = [message_of(fields) for batch in batches for fields in unpack(batch)[1]]
+    assert (status, ack) == (OK, 1)
+    assert [(end.number, end.ending, end.started) for end in ends if isinstance(end, CallEnded)] == [
+        (1, "unavailable", False),
+        (2, "unavailable", False),
+    ]
 
 
 @pytest.mark.parametrize("terms", [NodeTerms(max_cells=3), NodeTerms(quarantine="/var/quarantine")])

@@ -3,9 +3,19 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolcell.journal import Record
-from toolcell.journal.redact import MOST_CHARS, REDACTED, arguments_for_journal, bounded_log, digest_of
+from toolcell.journal.redact import (
+    LEAST_CHARS,
+    MOST_CHARS,
+    REDACTED,
+    arguments_for_journal,
+    bounded_log,
+    digest_of,
+    without_secrets,
+)
 
 
 def test_small_arguments_are_kept_whole_and_need_no_digest() -> None:
@@ -75,6 +85,16 @@ def test_what_has_the_form_of_a_secret_is_not_kept_in_a_text(text: str) -> None:
 )
 def test_usual_words_are_kept(text: str) -> None:
     assert arguments_for_journal({"command": text}) == {"arguments": {"command": text}}
+
+
+@given(st.text("://@=-_ \"'passwordtkenib", max_size=LEAST_CHARS - 1))
+def test_a_text_that_is_too_short_to_be_searched_has_no_secret(text: str) -> None:
+    assert without_secrets(text) == text
+    assert without_secrets(text + " " * LEAST_CHARS) == text + " " * LEAST_CHARS
+
+
+def test_the_shortest_secret_is_found() -> None:
+    assert without_secrets("://:p@") == f"://{REDACTED}@" and len("://:p@") == LEAST_CHARS
 
 
 def test_a_log_entry_is_bounded_and_has_no_secret() -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "ForgetSession",
     "NodeMessage",
     "NodeTold",
+    "PaceCall",
     "RecordMade",
     "SendCall",
     "SendCode",
@@ -113,6 +114,14 @@ class CondemnCell(NamedTuple):
     what: str
 
 
+class PaceCall(NamedTuple):
+    """While `held`, the driver has no room for reports of this call, so the node counts those that it sends. When they
+    fill their budget, the node stops reading from the call."""
+
+    number: int
+    held: bool
+
+
 class NodeTold(NamedTuple):
     """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
     The first message, and one with each heartbeat."""
@@ -182,6 +191,7 @@ NodeMessage = (
     | EndCalls
     | ForgetSession
     | CondemnCell
+    | PaceCall
     | NodeTold
     | CallSaid
     | CallNoted
@@ -197,6 +207,7 @@ _KINDS: Final[Mapping[int, type[NodeMessage]]] = {
     6: EndCalls,
     7: ForgetSession,
     8: CondemnCell,
+    16: PaceCall,
     32: NodeTold,
     33: CallSaid,
     34: CallNoted,

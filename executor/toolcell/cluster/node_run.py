@@ -14,7 +14,7 @@ from toolcell.dispatch.services import Services
 from toolcell.journal import Record
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
-from toolcell.pool.run import CellSpec, Outcome
+from toolcell.pool.run import NOTHING_USED, CellSpec, Outcome
 from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
@@ -27,7 +27,7 @@ from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 from .node_operations import CallOperations, PlacedOperations, ReportingRun
 from .sent.moving import AT_HOME, CopiedPaths
 
-__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire"]
+__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire", "not_started"]
 
 MOST_UNKNOWN_CHARS = 2_000
 
@@ -43,11 +43,11 @@ class RunOwner(Protocol):
         """The proxy of one call."""
         ...
 
-    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
-        """Send a message to the driver. The charge is released when the driver has it."""
+    def say(self, message: NodeMessage, charge: Charge | None = None, size: int = 0) -> None:
+        """Send a message of about `size` bytes to the driver. The charge is released when the driver has it."""
         ...
 
-    def write(self, record: Record) -> None: ...
+    def write(self, record: Record, charge: Charge | None = None) -> None: ...
     def account(self, kind: str) -> Account:
         """A new account of the node's budget for "requests" or "replies"."""
         ...
@@ -74,6 +74,8 @@ class NodeRun(ReportingRun):
     _egress: Egress | None = None
     _replies: Account | None = None
     _acted = False
+    _held: list[Charge] | None = None
+    """The charges of the reports that were sent while the driver had no room for them. None while it has."""
 
     def __init__(
         self,
@@ -110,7 +112,17 @@ class NodeRun(ReportingRun):
     # -- what its process says ----------------------------------------------------------------------------------------
 
     def _said(self, message: Progress | Log | Output | Request | SpanStart | SpanEnd, bytes: int) -> None:
-        self._owner.say(CallSaid(self.number, list(to_fields(message))), self._charged(bytes))  # type: ignore[arg-type]
+        made = self._charged(bytes)
+        if self._held is not None:
+            self._held.append(made)
+        charge = made if self._held is None else None
+        self._owner.say(CallSaid(self.number, list(to_fields(message))), charge, bytes)  # type: ignore[arg-type]
+
+    def pace(self, *, held: bool) -> None:
+        """Count the reports of the call from now on, even if the driver has them. Or release them all."""
+        charges, self._held = self._held or [], [] if held and self.outcome is None else None
+        for charge in charges:
+            charge.release()
 
     def _charged(self, bytes: int) -> Charge:
         """Charge bytes that the driver does not have yet. While the account is full, the process is not read."""
@@ -140,7 +152,8 @@ class NodeRun(ReportingRun):
             self._operations.start(self._owner.services.reactor, request, charge)
             return
         self._requests[request.request] = charge
-        self._owner.say(CallSaid(self.number, list(to_fields(request))))  # type: ignore[arg-type]
+        message = CallSaid(self.number, list(to_fields(request)))  # type: ignore[arg-type]
+        self._owner.say(message, size=charge.bytes)
 
     def on_queued(self) -> None:
         self._owner.say(CallNoted(self.number, "queued"))
@@ -182,7 +195,9 @@ class NodeRun(ReportingRun):
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         """Write a record for the driver's journal."""
-        self._owner.write(Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data}))
+        record = Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data})
+        charge = self._charged(REQUEST_COST + memory_of(data)) if self.outcome is None else None
+        self._owner.write(record, charge)
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
@@ -190,6 +205,7 @@ class NodeRun(ReportingRun):
         for charge in self._requests.values():
             charge.release()
         self._requests.clear()
+        self.pace(held=False)
         if self._egress is not None:
             self._egress.close()
         under_way = [] if self._operations is None else self._operations.close()
@@ -202,6 +218,13 @@ class NodeRun(ReportingRun):
         if is_first:
             self._owner.on_ended(self, later=later)
         return is_first
+
+    def empty(self) -> None:
+        """Drop the arguments and the outcome: the driver has them, and ended calls are remembered for a while."""
+        self.packed = self.watch = self.listed = self.changes = None
+        self.waiter = self.last_progress = None
+        if self.outcome is not None:
+            self.outcome = Outcome(self.outcome.ending)
 
     def ended(self) -> CallEnded:
         """The message with its outcome."""
@@ -231,6 +254,13 @@ class NodeRun(ReportingRun):
             audit=None if self.watch is None else audit_to_wire(self.watch, self._paths),
             changes=None if self.listed is None else changes_to_wire(self.listed),
         )
+
+
+def not_started(number: int, outcome: Outcome) -> CallEnded:
+    """The message for a call that has no run, because the node could not make one."""
+    facts: dict[str, Field] = {"message": outcome.message}
+    used = dict(NOTHING_USED)
+    return CallEnded(number, outcome.ending, {}, facts, [], [], used, False, False, "", 0, False, None, None)
 
 
 def changes_to_wire(changes: ListedChanges) -> list[Any]:

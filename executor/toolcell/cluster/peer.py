@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+import anyio
+
 from toolcell.backends.threads import in_thread
-from toolcell.errors import UsageError
 from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
-from .link import BatchLink, pack, unpack
+from .link import UNPACKABLE, BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED, UNFIT
 from .terms import NodeTerms
@@ -27,6 +28,7 @@ WINDOW_S: Final = 0.0004
 OPEN: Final = 2
 """The exchanges that wait at the node, so that it can answer at any time."""
 RETRY_S: Final = 0.1
+ASK_S: Final = 60.0
 UNFIT_S: Final = 5.0
 """How long a driver waits until it asks a node again that could not give what it asked for."""
 
@@ -195,8 +197,20 @@ class Peer:
             self._flush()
 
     def _flush(self) -> None:
+        batches = self._batch()
+        if batches is not None:
+            self._send(batches)
+
+    def _batch(self) -> list[bytes] | None:
+        """The batch of all frames, if there are any. None if they cannot be encoded: a bug, for which the calls on the
+        node end."""
         frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [])
+        try:
+            return [self._link.send(frames)] if frames else []
+        except UNPACKABLE:
+            _log.exception("a message to the node %s cannot be encoded", self.id)
+            self._lose("a message to it could not be encoded", gone=False)
+            return None
 
     def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
         if self.is_gone or self.is_leaving or self._is_silent:
@@ -220,10 +234,27 @@ class Peer:
         self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
 
     async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
-        """The node's answer to a request about files, beside the stream of calls. Raises NodeGone if the node is lost
-        before it answers, and OSError if Ray cannot carry the request."""
-        if not self.is_up:
-            raise NodeGone("it is not connected")
+        """The node's answer to a request about files, beside the stream of calls. It is sent again if Ray cannot carry
+        it now. Raises NodeGone if the node is lost before it answers, and OSError after `ASK_S` seconds."""
+        began = time.monotonic()
+        name = self._name
+        while True:
+            if not self.is_up or name != self._name:
+                raise NodeGone("it is not connected")
+            reply = await self._ask(request, payload)
+            if not isinstance(reply, Exception):
+                break
+            if isinstance(reply, NodeGone):
+                raise reply
+            if time.monotonic() - began > ASK_S:
+                raise OSError(f"the request could not be sent: {reply}") from reply
+            await anyio.sleep(RETRY_S)
+        status, answer = unpack(reply)
+        if status != OK:
+            raise NodeGone("this driver's lease was over, or its supervisor was started again")
+        return list(answer)
+
+    async def _ask(self, request: Sequence[object], payload: bytes) -> bytes | Exception:
         identity, waiter = self._identity, self._reactor.waiter()
         data = pack([identity.driver, identity.token, self._name, list(request)])
         self._asked.add(waiter)
@@ -232,14 +263,7 @@ class Peer:
             reply: bytes | Exception = await waiter
         finally:
             self._asked.discard(waiter)
-        if isinstance(reply, NodeGone):
-            raise reply
-        if isinstance(reply, Exception):
-            raise OSError(f"the request could not be sent: {reply}") from reply
-        status, answer = unpack(reply)
-        if status != OK:
-            raise NodeGone("this driver's lease was over, or its supervisor was started again")
-        return list(answer)
+        return reply
 
     def _answered(self, waiter: "Waiter[bytes | Exception]", reply: bytes | Exception) -> None:
         """Pass an answer on to the loop, unless the waiter has been told already."""
@@ -262,8 +286,7 @@ class Peer:
 
     def leave(self) -> None:
         """End the driver's sessions on the node."""
-        frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [], leaves=True)
+        self._send(self._batch() or [], leaves=True)
         self.is_up, self.is_leaving = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
@@ -278,21 +301,23 @@ class Peer:
         if name != self._name or self.is_gone:
             return  # of a stream that is over
         self._open -= 1
-        if self.is_leaving:
-            if isinstance(reply, bytes):
-                self._on_last(reply)
-            return
-        if isinstance(reply, NodeGone):
-            self._lose(str(reply), gone=True)
-        elif isinstance(reply, Exception):
-            self._retry(reply)
-        else:
-            self._on_answer(name, reply)
+        try:
+            if self.is_leaving:
+                if isinstance(reply, bytes):
+                    self._on_last(reply)
+            elif isinstance(reply, NodeGone):
+                self._lose(str(reply), gone=True)
+            elif isinstance(reply, Exception):
+                self._retry(reply)
+            else:
+                self._on_answer(name, reply)
+        except Exception:  # a bug, or another version: the rest of the stream cannot be understood, and nothing hangs
+            _log.exception("the reply of the node %s cannot be handled", self.id)
+            if not self.is_leaving and name == self._name:
+                self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
         status, incarnation, ack, batches = unpack(reply)
-        if status == REFUSED:
-            raise UsageError(f"The node {self.id} has another driver of this name.")
         if status == UNFIT:
             self.unfit = batches[0].decode()
             self._owner.on_unfit(self)
@@ -300,7 +325,9 @@ class Peer:
             return
         self.unfit = ""
         if status != OK:
-            self._lose("its supervisor was started again, or this driver's lease was over", gone=False)
+            refused = "another driver has this driver's name there"
+            over = "its supervisor was started again, or this driver's lease was over"
+            self._lose(refused if status == REFUSED else over, gone=False)
             return
         self.heard_at = time.monotonic()
         self._incarnation = incarnation
@@ -352,11 +379,9 @@ class Peer:
             self._resend()
 
     def _resend(self) -> None:
-        frames, self._frames = self._frames, []
-        if frames:
-            self._link.send(frames)
-        self._again = True
-        self._send(self._link.again())
+        if self._batch() is not None:
+            self._again = True
+            self._send(self._link.again())
 
     def give_up(self, why: str) -> None:
         """Treat the node as gone."""

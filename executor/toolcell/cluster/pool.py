@@ -29,7 +29,7 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
 from .demand import Demand, demand_of
-from .link import pack
+from .link import UNPACKABLE, pack
 from .members import Member, Members
 from .messages import (
     CallEnded,
@@ -49,7 +49,7 @@ from .peer import DriverIdentity, Peer
 from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .sent.options import SentWorkspaces
-from .sent.sender import SentTrees
+from .sent.trees import SentTrees
 from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
@@ -57,6 +57,8 @@ __all__ = ["ClusterPool", "Placing"]
 _log = logging.getLogger("toolcell.cluster")
 MEMBERS_S = 1.0
 """How often the cluster is asked for its members."""
+_PLAIN = frozenset({"changes", "preview", "invocation_id"})
+"""The parts of a call's context that can always be encoded."""
 LEAVE_S = 3.0
 """How long the end of a supervisor waits for its nodes."""
 Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
@@ -361,15 +363,18 @@ class ClusterPool:
                 return False
             run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
         arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
-        if arguments is None:
-            try:
+        try:
+            if arguments is None:
                 arguments = pack(dict(run.sent.arguments))
-            except (ValueError, TypeError, OverflowError, RecursionError) as error:
-                self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
-                return True
+            context = _context_of(run)
+            if not _PLAIN.issuperset(context):
+                pack(context)  # the session's values are the program's: here they end one call, later a whole batch
+            spec = self._spec_on(peer, run)
+        except UNPACKABLE as error:
+            self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
+            return True
         number = self._numbers = self._numbers + 1
         now = time.monotonic()
-        spec = self._spec_on(peer, run)
         run.cell = RemoteCell(peer, number)
         run.started_at = now
         peer.runs[number] = run
@@ -384,44 +389,44 @@ class ClusterPool:
                 run.sent.attempt,
                 max(0.0, run.deadline_at - now),
                 bool(run.exclusive),
-                _context_of(run),
+                context,
             )
         )
         return True
 
     def _spec_on(self, peer: Peer, run: Run) -> int:
-        """The number of the run's spec on the node, which gets it with the first call."""
+        """The number of the run's spec on the node, which gets it with the first call. Raises `UNPACKABLE`."""
         spec = run.spec
         number = peer.specs.get(spec)
         if number is not None:
             return number
         digest = spec.key.code
+        self._numbers += 1
+        number = self._numbers
+        key = spec.key
+        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
+        message = SendSpec(
+            number=number,
+            session_id=key.session_id,
+            digest=digest,
+            profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
+            roots=list(code_roots()),
+            grants=sorted(key.grants),
+            kept_tool=key.kept_tool,
+            cwd=spec.cwd,
+            session=dict(spec.session),
+            workspace=str(spec.session.get("workspace_root", spec.cwd)),
+            placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
+            pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
+            copy=copy,
+            sent_root=root,
+        )
+        pack(message)  # the context of the session is the program's
         if digest not in peer.code:
             peer.code.add(digest)
             peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
-        self._numbers += 1
-        number = self._numbers
+        peer.say(message)
         peer.add_spec(spec, number)
-        key = spec.key
-        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
-        peer.say(
-            SendSpec(
-                number=number,
-                session_id=key.session_id,
-                digest=digest,
-                profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
-                roots=list(code_roots()),
-                grants=sorted(key.grants),
-                kept_tool=key.kept_tool,
-                cwd=spec.cwd,
-                session=dict(spec.session),
-                workspace=str(spec.session.get("workspace_root", spec.cwd)),
-                placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
-                pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
-                copy=copy,
-                sent_root=root,
-            )
-        )
         return number
 
     def cancel(self, run: Run) -> None:
@@ -609,7 +614,7 @@ class ClusterPool:
         """The nodes, as JSON data."""
         sent = self._sent
         return [
-            data_of(peer) | ({} if sent is None else {"sent_bytes": sent.sent_bytes[peer.id]})
+            {**data_of(peer), **({} if sent is None else {"sent_bytes": sent.sender.sent_bytes[peer.id]})}
             for peer in self._peers.values()
         ]
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import anyio
 
@@ -42,6 +42,7 @@ from .messages import (
     EndCalls,
     ForgetSession,
     NodeMessage,
+    PaceCall,
     RecordMade,
     SendCall,
     SendCode,
@@ -51,7 +52,7 @@ from .messages import (
 )
 from .node_backends import PlacedBackends
 from .node_operations import placed_operations
-from .node_run import NodeRun
+from .node_run import NodeRun, not_started
 from .sent.moving import AT_HOME, CopiedPaths, moved_to
 from .sent.seat_files import NodeFiles, SeatFiles
 
@@ -66,8 +67,20 @@ QUIET_S = 10.0
 """How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
+MOST_BYTES = 16 * 1024 * 1024
+"""About the most bytes in one reply, unless a single result is larger."""
+LARGE_BYTES = 256 * 1024
+"""A larger result counts in the node's budget of results until the driver has it."""
 MOST_ENDED = 256
 """The ended calls that are remembered, because the driver may condemn their cells."""
+
+
+class _Waiting(NamedTuple):
+    """A frame for the driver, and what it is charged with."""
+
+    fields: tuple[object, ...]
+    charge: Charge | None
+    size: int
 
 
 class NodeOffice(Protocol):
@@ -169,8 +182,8 @@ class Seat:
         self._ways: dict[int, _SentSpec] = {}
         self._ways_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
-        self._frames: list[tuple[object, ...]] = []
-        self._charges: list[Charge] = []
+        self._frames: list[_Waiting] = []
+        self._bytes = 0
         self._ready: list[bytes] = []
         self._parked: list[asyncio.Future[None]] = []
         self._is_flushing = False
@@ -193,15 +206,14 @@ class Seat:
 
     # -- to the driver ------------------------------------------------------------------------------------------------
 
-    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
-        """Send a message to the driver. The charge is released when the driver has it."""
+    def say(self, message: NodeMessage, charge: Charge | None = None, size: int = 0) -> None:
+        """Send a message of about `size` bytes to the driver. The charge is released when the driver has it."""
         if self.is_over:
             if charge is not None:
                 charge.release()
             return
-        self._frames.append(fields_of(message))
-        if charge is not None:
-            self._charges.append(charge)
+        self._frames.append(_Waiting(fields_of(message), charge, size))
+        self._bytes += size
         if len(self._frames) >= MOST_FRAMES or not self.runs:
             self._soon(0.0)
         else:
@@ -223,14 +235,35 @@ class Seat:
             if not parked.done():
                 parked.set_result(None)
 
-    def _take_batches(self) -> list[bytes]:
-        """The batches for the next reply."""
-        batches, self._ready = self._ready, []
-        if self._frames:
-            frames, self._frames = self._frames, []
-            charges, self._charges = self._charges, []
-            batches.append(self.link.send(frames, (lambda: _release(charges)) if charges else None))
+    def _take_batches(self, most: int = MOST_BYTES) -> list[bytes]:
+        """The batches for the next reply. What exceeds `most` bytes is left for later ones."""
+        batches: list[bytes] = []
+        left = most
+        while self._ready and (not batches or len(self._ready[0]) <= left):
+            batches.append(self._ready.pop(0))
+            left -= len(batches[-1])
+        if self._frames and not self._ready:
+            frames = self._take_frames(left, least=not batches)
+            charges = [each.charge for each in frames if each.charge is not None]
+            if frames:
+                on_received = (lambda: _release(charges)) if charges else None
+                batches.append(self.link.send([each.fields for each in frames], on_received))
+        if self._frames or self._ready:
+            self._soon(0.0)
         return batches
+
+    def _take_frames(self, left: int, *, least: bool) -> list[_Waiting]:
+        """Take the next frames, of `left` bytes together. `least`: take the first one, however large it is."""
+        count = len(self._frames)
+        if self._bytes > left:
+            count = 1 if least else 0
+            left -= sum(each.size for each in self._frames[:count])
+            while count < len(self._frames) and self._frames[count].size <= left:
+                left -= self._frames[count].size
+                count += 1
+        taken, self._frames = self._frames[:count], self._frames[count:]
+        self._bytes -= sum(each.size for each in taken)
+        return taken
 
     async def exchange(self, ack: int, batches: Sequence[bytes], *, again: bool, park_s: float) -> list[bytes]:
         """Take the driver's batches, and return the node's, when there are any or after `park_s` seconds."""
@@ -240,7 +273,7 @@ class Seat:
             self._ready = self.link.again()
         for frames in self.link.receive(batches):
             for fields in frames:
-                self._on(message_of(fields))
+                self._take(message_of(fields))
         if not self._frames and not self._ready and not self.is_over:
             await self._park(park_s)
         return self._take_batches()
@@ -263,15 +296,27 @@ class Seat:
     def _beat(self, parked: "asyncio.Future[None]") -> None:
         """Answer an exchange that has waited long with the node's state."""
         if not parked.done():
-            self._frames.append(fields_of(self._office.told()))
+            self._frames.append(_Waiting(fields_of(self._office.told()), None, 0))
             parked.set_result(None)
 
-    def write(self, record: Record) -> None:
-        """Send a record of the node to the driver's journal."""
+    def write(self, record: Record, charge: Charge | None = None) -> None:
+        """Send a record of the node to the driver's journal. The charge is released when the driver has it."""
         session_id = record.session_id.removeprefix(f"{self.driver}:")
-        self.say(RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at))
+        message = RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at)
+        self.say(message, charge, 0 if charge is None else charge.bytes)
 
     # -- from the driver ----------------------------------------------------------------------------------------------
+
+    def _take(self, message: NodeMessage) -> None:
+        """Handle a message. If that fails, the other messages of its batch are handled nevertheless."""
+        try:
+            self._on(message)
+        except Exception as error:  # a bug, or a driver of another version
+            _log.exception("a message of %s cannot be handled: %s", self.driver, type(message).__name__)
+            if isinstance(message, SendCall):
+                self.runs.pop(message.number, None)
+                why = f"The node could not start the call ({type(error).__name__}). Its log has the details."
+                self.say(not_started(message.number, Outcome("unavailable", message=why)))
 
     def _on(self, message: NodeMessage) -> None:
         match message:
@@ -297,6 +342,9 @@ class Seat:
             case CondemnCell(number, what):
                 if (run := self._ended.get(number)) is not None and run.cell is not None:
                     run.cell.calls.condemn(run, what)
+            case PaceCall(number, held):
+                if (run := self.runs.get(number)) is not None:
+                    run.pace(held=held)
             case _:
                 raise UsageError(f"A driver sent {type(message).__name__}, which is a node's message.")
 
@@ -310,7 +358,20 @@ class Seat:
         if way.guarded is None and tracked is None:
             self.services.pool.submit(run)
         else:
-            self.services.in_background(self._watched, run, way.guarded, tracked)
+            self.services.in_background(self._looked_after, run, way.guarded, tracked)
+
+    async def _looked_after(
+        self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None
+    ) -> None:
+        """Run a call with the looks around it. A look that fails ends this call, and not the node."""
+        try:
+            await self._watched(run, guarded, tracked)
+        except Exception as error:
+            _log.exception("the looks around call %s have failed", run.call_id)
+            self.services.pool.cancel(run)
+            why = f"The look at the workspace has failed ({type(error).__name__}). The node's log has the details."
+            run.outcome = Outcome("unavailable" if run.started_at == 0 else "lost", message=why)
+            self._tell(run)
 
     async def _watched(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
         """Run a call between looks at its workspace and the audit, as `dispatch.execute.in_cell` does."""
@@ -376,8 +437,13 @@ class Seat:
 
     def _tell(self, run: NodeRun) -> None:
         message = run.ended()
-        self.say(message)
+        size = min(run.used["received_bytes"], run.limits.result_bytes) if message.payload else 0
+        charge = None
+        if size > LARGE_BYTES:
+            charge = self.services.pool.budgets.frames.account().charge(size)
+        self.say(message, charge, size)
         if self.runs.pop(run.number, None) is not None:
+            run.empty()
             self._ended[run.number] = run
             if len(self._ended) > MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
@@ -398,8 +464,9 @@ class Seat:
 
     def _drop_entering(self, session_id: str) -> None:
         """Drop the session's calls that wait for the look before them, so that they are not in the pool yet."""
+        key = self.session_key(session_id)
         for run in self.runs.values():
-            if run.cell is None and self._ways[run.way].session_id == session_id:
+            if run.cell is None and run.spec.key.session_id == key:
                 run.dropped = True
 
     def _forget(self, session_id: str, parked: str) -> None:
@@ -433,14 +500,14 @@ class Seat:
         with anyio.move_on_after(SETTLE_S):
             while self.runs or is_busy():
                 await anyio.sleep(0.005)
-        return self._take_batches()
+        return self._take_batches(sys.maxsize)
 
     def end(self) -> None:
         """End all sessions of the driver, because it has left or its lease is over."""
         for session_id in list(self.sessions):
             self._forget(session_id, "")
         self.is_over = True
-        _release(self._charges)
+        _release([each.charge for each in self._frames if each.charge is not None])
         self.link.acknowledged(2**63)
         for parked in self._parked:
             if not parked.done():

@@ -3,8 +3,10 @@
 from typing import Any
 
 from toolcell.call import ToolCall
+from toolcell.pool.run import Used
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
+from toolcell.sessions.tally import SessionTally
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ExecutionError, ToolError
@@ -15,27 +17,36 @@ from .admit import judge
 from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
-from .execute import Ran
+from .execute import Ran, unseen
 from .output import OutputSchema
 from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
-from .record import record, refusal_facts
+from .record import record, record_without_run, refusal_facts
 from .redacted import redacted, redacted_error, type_only
 from .result import in_userns, result_of, state_lost
 from .route import Route
 from .services import Caller, Services
-from .serving import SessionRun
 from .streams import READ_ON
 
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run. Steps that a plain call does not need are not entered: each takes time."""
     services, caller = context.services, context.caller
-    route, outcome, used, run, _watch, confirmation = ran
+    route, draft, outcome, used, run, watch, confirmation = ran
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
-    result = _rendered(caller, call, ran)
+    shown = outcome
+    if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
+        shown = type_only(outcome)
+    result, lie = result_of(route, draft, shown, used)
+    if (
+        lie
+        or watch is not None
+        or confirmation
+        or (run is not None and (run.state_lost or (run.cell is not None and run.cell.in_userns)))
+    ):
+        result = _marked(caller, ran, result, lie)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
     schema = checks.output if outcome.ending == "result" and not confirmation else None
@@ -47,9 +58,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if services.hooks:
         result = await _after_hooks(context, call, route, result, schema, checks.output)
         received = 0  # the size is no longer known
-    redaction = caller.secrets.redaction
-    if redaction is not None:
-        result = await redacted(result, redaction, used["received_bytes"])
+    if caller.secrets.redaction is not None:
+        result = await redacted(result, caller.secrets.redaction, used["received_bytes"])
     if not services.overflow.fits(received) and result.error is None:
         result = await _spilled(services, caller, result)
     if run is not None and run.streams is not None:
@@ -61,17 +71,15 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         judge(services, caller, call.id, route.declaration, result.error)
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
-    _recorded(services, caller, call, ran, result)
+    _add_to_tally(caller.tally, call, used, result)
+    record(services, caller.id, call, draft, result, used, outcome, run)
     return result
 
 
-def _rendered(caller: Caller, call: ToolCall, ran: Ran) -> ToolResult:
-    """The result of the outcome, with what the cell and the audit of protected names add to it. A cell whose answer is
-    malformed is ended."""
-    route, outcome, used, run, watch, confirmation = ran
-    if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
-        outcome = type_only(outcome)
-    result, lie = result_of(route, call, outcome, used)
+def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:
+    """The result with what the cell and the audit of protected names add to it. A cell whose answer is malformed, a
+    `lie`, is ended."""
+    route, _draft, outcome, _used, run, watch, confirmation = ran
     if run is not None:
         if run.cell is not None and run.cell.in_userns:
             result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
@@ -99,6 +107,8 @@ def _hides_exceptions(caller: Caller, route: Route) -> bool:
 def _audited(caller: Caller, route: Route, result: ToolResult, watch: Watch, *, may_deny: bool) -> ToolResult:
     """The result after the audit of protected names: a denial in its place, or with notices of the findings."""
     workspace, profile = caller.workspace, route.spec.profile
+    if watch.hung is not None:
+        return result.model_copy(update={**NOTHING, "error": unseen(watch.hung)})
     if may_deny and (denied := trespass(workspace, route.declaration, profile, watch)) is not None:
         result = result.model_copy(update={**NOTHING, "error": denied})
     if watch.tells:
@@ -132,9 +142,9 @@ async def _spilled(services: Services, caller: Caller, result: ToolResult) -> To
     return await services.overflow.spilled(result, caller.workspace if caller.grants >= READ_ON else None)
 
 
-def _recorded(services: Services, caller: Caller, call: ToolCall, ran: Ran, result: ToolResult) -> None:
-    """Add the call to the session's tally, and write its record."""
-    used, tally = ran.used, caller.tally  # added to here, because a method's call would take time in each call
+def _add_to_tally(tally: SessionTally, call: ToolCall, used: Used, result: ToolResult) -> None:
+    """Add the call to the session's tally: here, because a method's call for each figure would take time in each
+    call."""
     tally.calls += 1
     tally.cpu_s += used["cpu_s"]
     tally.wall_s += used["wall_s"]
@@ -143,19 +153,6 @@ def _recorded(services: Services, caller: Caller, call: ToolCall, ran: Ran, resu
         tally.made(result.artifacts)
     if result.error is not None:
         tally.failed(call.id, call.tool, result.error)
-    record(
-        services,
-        caller.id,
-        call,
-        ran.route.tool.version,
-        result.error,
-        used,
-        ran.outcome,
-        result.display,
-        result.notices,
-        None if services.durable is None else _where(ran.run),
-        result.artifacts,
-    )
 
 
 def _noticed(result: ToolResult, *notices: Notice) -> ToolResult:
@@ -188,7 +185,9 @@ async def put_in_place(
     result = for_people(result)
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)
-    record(services, caller.id, call, tool.version, result.error, display=result.display, by=by)
+    record_without_run(
+        services, caller.id, call, tool.version, result.error, {"by": f"hook {by}"} if by else {}, result.display
+    )
     return result
 
 
@@ -206,10 +205,10 @@ def refused(
         error = redacted_error(error, context.caller.secrets.redaction)
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
-    more: dict[str, object] | None = None
+    more: dict[str, object] = {}
     if services.durable is not None and not intended:
         more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
-    record(services, session_id, call, version, error, more=more)
+    record_without_run(services, session_id, call, version, error, more)
     context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(
         error=error,
@@ -220,15 +219,6 @@ def refused(
         session_id=session_id,
         sandbox=services.sandbox,
     )
-
-
-def _where(run: SessionRun | None) -> dict[str, object]:
-    """Where a call has run."""
-    if run is None:
-        return {"ran": "host"}
-    if run.cell is None or not run.started_at:
-        return {}
-    return {"ran": "cell", "cell": run.cell.pid, "reused": not run.is_first_of_cell}
 
 
 def _remembered(data: SessionData, result: ToolResult) -> ToolResult:

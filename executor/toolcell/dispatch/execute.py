@@ -16,6 +16,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
 from .context import CallContext
+from .draft import Draft, drafted
 from .resolve import no_thread
 from .route import Route
 from .services import Services
@@ -36,6 +37,7 @@ class Ran(NamedTuple):
     """A call that has an outcome, whether or not it ran."""
 
     route: Route
+    draft: Draft
     outcome: Outcome
     used: Used
     run: SessionRun | None = None
@@ -101,6 +103,7 @@ async def in_cell(
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
+        draft = drafted(services, route, call)  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:
@@ -113,7 +116,7 @@ async def in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return made(Ran, (route, outcome, run.used, run, watch, ""))
+            return made(Ran, (route, draft, outcome, run.used, run, watch, ""))
         ways += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

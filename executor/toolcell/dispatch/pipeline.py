@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.call import ToolCall
+from toolcell.fast.tuples import made
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
@@ -17,10 +18,11 @@ from .admit import Admission, admit
 from .catalog import Checks
 from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
+from .draft import drafted
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
 from .permit import allowed_by, permit
-from .record import intend, record
+from .record import intend, record_without_run
 from .resolve import resolved
 from .validate import Valid
 
@@ -48,7 +50,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """Make one attempt at a call, step by step. The first attempt has `number` 1."""
-    services, caller, routes, call_id, timeout_s, _, _, _, _, _, fate, _ = context
+    services, caller, routes, call_id = context[:4]
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:
@@ -65,7 +67,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     valid = checks.arguments.check(arguments)
     if isinstance(valid, ValidationError):
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
-    call, packed = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration), valid.packed
+    call = made(ToolCall, (call_id, name, valid.arguments, number, caller.data.info, offer.declaration))
+    packed = valid.packed
     # before hooks
     given: ToolResult | None = None
     by = ""
@@ -119,10 +122,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if given is not None:
         return await put_in_place(context, call, checks, route, given, by)
     if confirmed.pending:
-        asked = Ran(route, Outcome("result"), NOTHING_USED)
+        asked = Ran(route, drafted(services, route, call), Outcome("result"), NOTHING_USED)
         return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
     # admit
-    wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
+    wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
     if caller.meter is not None or services.gate.is_limited or services.gate.breaker.circuits:
         admitted = await admit(services, caller, call_id, offer.declaration, wall_s)
@@ -145,11 +148,11 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             try:
                 outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
             except BaseException:
-                if fate is not None:
-                    fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
-                record(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life))
+                if context.fate is not None:
+                    context.fate.delivered, context.fate.effect = True, not offer.declaration.annotations.read_only
+                record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
                 raise
-            ran = Ran(route, outcome, used)
+            ran = Ran(route, drafted(services, route, call), outcome, used)
             if confirm is not None and confirming.has_asked(outcome):
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
@@ -164,8 +167,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
-            if fate is not None:
-                fate.delivered, fate.effect = ran.is_delivered, ran.has_effect
+            if context.fate is not None:
+                context.fate.delivered, context.fate.effect = ran.is_delivered, ran.has_effect
             if ran.run is not None:
                 ran.run.leave()
             raise

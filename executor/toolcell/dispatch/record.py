@@ -7,28 +7,19 @@ from typing import Any
 from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
-from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
-from toolcell.pool.run import NOTHING_USED, Outcome, Used
-from toolcell_tools.artifact import Artifact
+from toolcell.journal.redact import REDACTED, arguments_for_journal, without_secrets
+from toolcell.pool.run import Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
-from toolcell_tools.result import Notice
+from toolcell_tools.result import ToolResult
 
+from .draft import Draft, facts_of, secret_texts
 from .services import Caller, Services
 
 TRACEBACK_CHARS = 20_000
 DISPLAY_CHARS = 1_000
 MOST_ARTIFACTS = 50
 _log = logging.getLogger("toolcell.tool")
-
-
-def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
-    """The facts in the record of a call that ended without an error. `used` is what the call has used."""
-    facts: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
-    del facts["attempts"]  # only `Usage` has it
-    if call.session is not None and (call.session.invocation_id or call.session.user_id):
-        facts |= {"user": call.session.user_id, "invocation": call.session.invocation_id}
-    return facts
 
 
 def intend(
@@ -55,46 +46,73 @@ def record(
     services: Services,
     session_id: str,
     call: ToolCall,
-    version: str,
-    error: ToolError | None,
-    used: Used = NOTHING_USED,
-    outcome: Outcome | None = None,
-    display: str = "",
-    notices: Sequence[Notice] = (),
-    more: Mapping[str, object] | None = None,
-    artifacts: Sequence[Artifact] = (),
-    by: str = "",
+    draft: Draft,
+    result: ToolResult,
+    used: Used,
+    outcome: Outcome,
+    run: Run | None,
 ) -> None:
-    """Record the call: the facts, the error, and the stack trace of a tool that raised. With a state directory, `more`
-    are further facts, and the texts are without secrets. `by` names the hook that gave the result in place of the
-    call."""
-    kind, facts = "call", facts_of(call, version, used)
-    if by:
-        facts["by"] = f"hook {by}"
-    if error is not None:
-        facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
-        kind = "denied" if error.kind == "permission_denied" else "call"
-    if outcome is not None and outcome.node:
+    """Record the end of a call that has run, in the pool or, if `run` is None, on the host."""
+    facts, kind = {**draft.facts, **used}, "call"
+    if result.error is not None:
+        kind = _add_error(facts, result.error)
+    if outcome.node:
         facts["node"] = outcome.node
-    if outcome is not None and outcome.ending == "error":
-        trace = outcome.payload.get("traceback")
-        if isinstance(trace, str):
-            trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
-            _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    if notices:
-        facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in notices]
+    if outcome.ending == "error":
+        _add_traceback(facts, call, outcome)
+    if result.notices:
+        facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in result.notices]
     if services.durable is not None:
-        if more:
-            facts |= more
-        if display:
-            facts["display"] = display[:DISPLAY_CHARS]
-        if artifacts:
-            facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in artifacts[:MOST_ARTIFACTS]]
-            facts["artifact_count"] = len(artifacts)
-        hide_secrets(facts, call)
+        if run is None:
+            facts["ran"] = "host"
+        elif run.cell is not None and run.started_at:
+            facts["ran"], facts["cell"], facts["reused"] = "cell", run.cell.pid, not run.is_first_of_cell
+        if result.artifacts:
+            shown = result.artifacts[:MOST_ARTIFACTS]
+            facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in shown]
+            facts["artifact_count"] = len(result.artifacts)
+        if result.display:
+            facts["display"] = result.display[:DISPLAY_CHARS]
+        clean(facts, draft.secrets)
     made = Record.now(kind, session_id, call.id, facts)
     services.journal.write(made)
     services.metrics.write(made)
+
+
+def record_without_run(
+    services: Services,
+    session_id: str,
+    call: ToolCall,
+    version: str,
+    error: ToolError | None,
+    more: Mapping[str, object],
+    display: str = "",
+) -> None:
+    """Record a call that has not run, or whose outcome is unknown. With a state directory, the texts are without
+    secrets."""
+    facts, kind = {**facts_of(call, version), **more}, "call"
+    if error is not None:
+        kind = _add_error(facts, error)
+    if services.durable is not None:
+        if display:
+            facts["display"] = display[:DISPLAY_CHARS]
+        clean(facts, secret_texts(call))
+    made = Record.now(kind, session_id, call.id, facts)
+    services.journal.write(made)
+    services.metrics.write(made)
+
+
+def _add_error(facts: dict[str, Any], error: ToolError) -> str:
+    """Add the facts of an error. Returns the kind of the record."""
+    facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
+    return "denied" if error.kind == "permission_denied" else "call"
+
+
+def _add_traceback(facts: dict[str, Any], call: ToolCall, outcome: Outcome) -> None:
+    trace = outcome.payload.get("traceback")
+    if isinstance(trace, str):
+        trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
+        _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
 
 
 def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration | None) -> dict[str, Any]:
@@ -110,19 +128,11 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
     return facts
 
 
-def hide_secrets(facts: dict[str, Any], call: ToolCall) -> None:
-    """Take secrets out of what the tool has printed or raised: those of its arguments, and those with a known form."""
-    shown = facts.keys() & _TEXTS
-    if not shown:
-        return
-    hidden: list[str] = []
-    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
-        for name, value in call.arguments.items():
-            if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
-                hidden += secrets_in({name: value})
-    for name in shown:
+def clean(facts: dict[str, Any], secrets: Sequence[str]) -> None:
+    """Take secrets out of all that the tool has printed or raised."""
+    for name in facts.keys() & _TEXTS:
         text: str = facts[name]
-        for secret in hidden:
+        for secret in secrets:
             text = text.replace(secret, REDACTED)
         facts[name] = without_secrets(text)
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pydantic
 
-from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
@@ -39,6 +38,7 @@ from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 from toolcell_tools.signals import read_signals
 
+from .draft import Draft
 from .failure import returned_failure
 from .route import Route
 
@@ -58,7 +58,6 @@ _REPR = reprlib.Repr()  # for arguments, which may be large
 _REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
 _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
-_BLANK: Mapping[str, Any] = vars(ToolResult())
 
 
 def in_userns(summary: SandboxSummary) -> SandboxSummary:
@@ -66,25 +65,13 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
-    """The result of a call with this outcome. The second value says what is wrong with a malformed answer, else "": the
-    caller must end the cell that sent it.
+def result_of(route: Route, draft: Draft, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
+    """The result of a call with this draft and this outcome. The second value says what is wrong with a malformed
+    answer, else "": the caller must end the cell that sent it.
     """
     error: ToolError | None = None
     lie = ""
-    fields: dict[str, Any] = {
-        **_BLANK,
-        "call_id": call.id,
-        "tool": route.tool.name,
-        "version": route.tool.version,
-        "session_id": route.spec.key.session_id,
-        "arguments": {**call.arguments},
-        "sandbox": route.sandbox,
-        "artifacts": [],
-        "content": [],
-        "values": {},
-        "usage": _usage({**used, "attempts": call.attempt}),
-    }
+    fields: dict[str, Any] = {**draft.fields, "usage": _usage({**used, "attempts": draft.facts["attempt"]})}
     if outcome.stdout is not EMPTY:
         fields["stdout"] = _captured(outcome.stdout)
     if outcome.stderr is not EMPTY:

@@ -34,8 +34,9 @@ from toolcell_tools.preview import ends_of, shortened
 
 from .answering import reply, room_for
 from .context import CallContext
+from .draft import facts_of, secret_texts
 from .protected_names import audit
-from .record import facts_of, hide_secrets
+from .record import clean
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -66,6 +67,12 @@ class SessionRun(Run):
     """Made if there is a listener for the output, or the output is long."""
     audited_elsewhere: Watch | None = None
     """The findings of the audit after the call, if a node of a cluster has made it."""
+    _operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None
+    """The handle operations under way."""
+    _replies: Account | None = None
+    """Made at its first request or connection."""
+    _egress: Egress | None = None
+    """Made at the call's first connection to its proxy."""
     _given_up = False
     _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
@@ -102,9 +109,6 @@ class SessionRun(Run):
         self._has_result = has_result
         if context.trace is not None and context.trace.carrier:
             self.trace = dict(context.trace.carrier)
-        self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # handle operations under way
-        self._replies: Account | None = None  # made at its first request or connection
-        self._egress: Egress | None = None  # made at the call's first connection to its proxy
 
     @property
     def has_effect(self) -> bool:
@@ -357,14 +361,14 @@ class SessionRun(Run):
         self._given_up = False
         if self.streams is not None:
             self._services.in_background(self.streams.given_up)
-        facts = {**facts_of(self.call, self._route.tool.version, self.used), "error": "cancelled"}
+        facts = {**facts_of(self.call, self._route.tool.version), **self.used, "error": "cancelled"}
         for name, captured in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
             if captured.text:
                 facts[name] = ends_of(captured.text)
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
         if self._services.durable is not None:
-            hide_secrets(facts, self.call)
+            clean(facts, secret_texts(self.call))
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_queued(self) -> None:

@@ -56,6 +56,7 @@ def recycled(frames: bytes) -> list[tuple[int, bool]]:
 
 FLAT_BYTES: Final = 4096 if is_on("flat_answer") else 0
 """The longest frame that `flat_answer` reads: an answer that it leaves to the plain decoder is decoded twice."""
+_RESULT_AFTER_LENGTH: Final = Struct(">I2s").pack
 _RESULT: Final = b"\x93\x10"  # the start of a Result's body: an array of three fields, and the kind
 _PAYLOAD_AT: Final = tuple(
     7 if first < 0x80 else {0xCC: 8, 0xCD: 9, 0xCE: 11}.get(first, 0)  # uint 8, 16, 32; 0 is no place of a map
@@ -72,8 +73,7 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
     """The payload of the `Result` of call `seq`, if these bytes are its frame and no part of the payload is a list or a
     map; else None, and the plain decoder has to read them. It would read the same, because these bytes can break only
     the rules that are checked here: one frame, this number, keys that are strings and differ, and no bytes."""
-    length = len(data) - 4
-    if data[4:6] != _RESULT or int.from_bytes(data[:4], "big") != length:
+    if len(data) < 7 or data[:6] != _RESULT_AFTER_LENGTH(len(data) - 4, _RESULT):
         return None
     try:
         _kind, number, payload = _unpack(data[4:])
@@ -81,10 +81,10 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
         return None
     if number != seq or payload.__class__ is not dict:
         return None
-    pairs = data[_PAYLOAD_AT[data[6]]] - _MAP
-    if pairs != len(payload) or not _STR.issuperset(map(type, payload)):
-        return None
-    return payload if _FLAT.issuperset(map(type, payload.values())) else None
+    has_all_pairs = data[_PAYLOAD_AT[data[6]]] == _MAP + len(payload)
+    if has_all_pairs and _STR.issuperset(map(type, payload)) and _FLAT.issuperset(map(type, payload.values())):
+        return payload
+    return None
 
 
 LONG: Final = 1024 * 1024 if is_on("long_texts") else sys.maxsize

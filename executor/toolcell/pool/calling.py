@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcell.journal import Record
@@ -91,6 +92,8 @@ class PoolHost:
     """Whether the journal has a record of each operation."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
+    tell_saved: Callable[[Callable[[Path, str], None]], None]
+    """Takes a function that is called, in a thread, with each workspace and the path of an output saved there."""
 
 
 @runtime_checkable

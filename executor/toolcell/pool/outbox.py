@@ -82,6 +82,7 @@ class Outbox:
             on_left()
 
     def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
+        """Write as much as there is room for. Returns the rest."""
         rest: list[Buffer] = list(buffers)
         while rest:
             try:

@@ -5,9 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
@@ -27,11 +29,13 @@ from .pace import Pace
 from .plan import (
     HELD_S,
     LATE_S,
+    MOST_PLACES,
     Assign,
     Room,
     Spawn,
     behind,
     cheapest_to_evict,
+    gives_way,
     least_wait_s,
     may_queue,
     obstacle,
@@ -181,11 +185,8 @@ class Pool:
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
-        if self._rivals.last == run.spec.key.session_id:
-            self._rivals.last_at = run.queued_at  # as `note` does
-        else:
-            self._rivals.note(run.spec.key.session_id, run.queued_at)
-        idle = self._idle.get(run.spec.key)
+        key = run.spec.key
+        idle = self._idle.get(key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
             if cell.check(run.queued_at):
@@ -196,7 +197,12 @@ class Pool:
                 idle.remove(cell)
         else:
             self._queue(run)
-        waiter = run.waiter = self._reactor.waiter()  # made after the call was sent, so the cell does not wait for it
+        # while the cell works
+        if self._rivals.last == key.session_id:
+            self._rivals.last_at = run.queued_at  # as `note` does
+        else:
+            self._rivals.note(key.session_id, run.queued_at)
+        waiter = run.waiter = self._reactor.waiter()
         if run.outcome is not None:
             waiter.set(run.outcome)
         return waiter
@@ -228,13 +234,18 @@ class Pool:
         """Whether the plan may find room for a new call. If False, the plan is not computed now: the next end of a call
         or of a cell computes it."""
         key, is_alone = run.spec.key, len(self.waiting) == 1
-        of_session = 0
+        of_session = coming = 0
         for cell in self.cells.values():
             if cell.spec.key.session_id == key.session_id:
                 of_session += 1
                 same = cell.spec is run.spec or cell.spec.key == key
                 if is_alone and same and cell.state is State.SWEEPING:
                     return False  # by rule 3 of the plan, the call waits for this cell
+                coming += same and cell.run is None
+        if coming < len(self._queues[key.session_id]) - 1 and not run.exclusive:
+            _self, before = islice(reversed(self._queues[key.session_id]), 2)
+            if before.spec is run.spec:
+                return False  # no room was found for the call before, which wants the same
         if any(self._idle.values()):
             return True
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
@@ -280,6 +291,9 @@ class Pool:
             self._retire(cell)
         self.maker.forget(session_id)
         self._states.pop(session_id, None)
+        self._rivals.forget(session_id)
+        if self.waiting:
+            self._reactor.soon(self._pump)  # no place is left to this session any more
 
     def session_opened(
         self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
@@ -294,9 +308,8 @@ class Pool:
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
-        self._working[cell.id] = session_id
-        running = self._running[session_id] = self._running.get(session_id, 0) + 1
-        nice = self._nice(session_id, now) if running > 1 else 0
+        running = self._running.get(session_id, 0) + 1
+        nice = self._nice(session_id, now, running) if running > 1 else 0
         if nice or cell.lowered:
             cell.lower(nice)  # before the call is sent: the process would wake up and take this core
         try:
@@ -305,7 +318,6 @@ class Pool:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
-            self._rest(cell)
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
@@ -316,6 +328,10 @@ class Pool:
                 self._deadlines.cancel(run.deadline)
             run.end(unavailable(not_made(error)), _now())
             return
+        # while the cell works
+        self._working[cell.id], self._running[session_id] = session_id, running
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -419,7 +435,8 @@ class Pool:
         if not self.waiting or not self._open or not self.fleet:
             return
         now = _now()
-        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive, now):
+        cells, awaited = _snapshots(self.cells.values()), self._rivals.seen
+        for action in plan(self.waiting, cells, self._room, self._exclusive, now, awaited):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
                 continue  # the zygotes have enough requests; `on_capacity` calls this again
             if isinstance(action, Assign):
@@ -568,6 +585,10 @@ class Pool:
             self.prewarmer.soon()
         if cell.spec.unbound:
             return  # none of the queued calls is for this cell
+        if len(self.cells) > self._room.cells - MOST_PLACES and self._gives_way(cell):
+            self._retire(cell)
+            self._pump()
+            return
         if self.waiting:
             first = self._first_of(cell.spec.key.session_id)
             same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
@@ -578,12 +599,21 @@ class Pool:
         if self.waiting:
             self._pump()
 
+    def _gives_way(self, cell: Cell) -> bool:
+        """Whether the cell's session takes too much room for it to stay."""
+        awaited, cells = self._rivals.seen, self.cells.values()
+        return len(awaited) > 1 and gives_way(
+            cell.snapshot(), _snapshots(cells), self._room, awaited, self._queues.keys()
+        )
+
     def _rest(self, cell: Cell) -> None:
         """Note that the cell runs no call."""
         session_id = self._working.pop(cell.id, None)
         if session_id is not None:
-            self._running[session_id] -= 1
-            if not self._running[session_id]:
+            running = self._running[session_id] - 1
+            if running:
+                self._running[session_id] = running
+            else:
                 del self._running[session_id]
 
     def _first_of(self, session_id: str) -> Run | None:
@@ -715,9 +745,8 @@ class Pool:
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
 
-    def _nice(self, session_id: str, now: float) -> int:
-        """The nice value of the session's calls. A cell that is killed takes no time any more."""
-        running = self._running.get(session_id, 0)
+    def _nice(self, session_id: str, now: float, running: int) -> int:
+        """The nice value of the session's `running` calls. A cell that is killed takes no time any more."""
         if running < 2 or not self._rivals.has(session_id, now):
             return 0
         killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
@@ -732,7 +761,7 @@ class Pool:
         if cell.run is not None:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            nice = self._nice(session_id, now)
+            nice = self._nice(session_id, now, self._running.get(session_id, 0))
             if nice or cell.lowered:  # a long call does not stay niced when the others are over
                 cell.lower(nice)
 
@@ -740,6 +769,8 @@ class Pool:
         now = _now()
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
+        if self._rivals.forget_before(now - self._idle_s):
+            self._pump()
         self._deadlines.at(now + PRUNE_S, self._prune)
 
 

@@ -89,7 +89,7 @@ Ending = Literal[
 
 
 class Used(TypedDict):
-    """What a call has used. `toolcell_tools.result.Usage` documents the fields."""
+    """What a call has used. `toolcell_tools.result.Usage` documents the fields, and has `attempts` too."""
 
     wall_s: float
     queue_s: float
@@ -99,7 +99,6 @@ class Used(TypedDict):
     processes: int
     sent_bytes: int  # over the call's pipes, replies and reports among them
     received_bytes: int
-    attempts: int
 
 
 NOTHING_USED: Used = {
@@ -111,7 +110,6 @@ NOTHING_USED: Used = {
     "processes": 0,
     "sent_bytes": 0,
     "received_bytes": 0,
-    "attempts": 1,
 }
 
 
@@ -191,6 +189,24 @@ class Run(ABC):
     """Whether its cell had served no call before."""
     over: anyio.Event | None = None
     """Set at the call's end, if a closing session waits for it."""
+    started_at = 0.0
+    cell: ServingCell | None = None
+    deadline: Deadline | None = None
+    outcome: Outcome | None = None
+    waiter: Waiter[Outcome] | None = None
+    """Of the submitter."""
+    gone: anyio.Event | None = None
+    """Set when no process of the call is left, except kept ones; None if nothing waits for it. The task that waits for
+    it audits the workspace and then calls `Pool.release`, which lets the next exclusive run start."""
+    pending: Account | None = None
+    """Charged with its requests. While it is full, none is read."""
+    state_lost = ""
+    """How the previous kept process ended, if its state was lost."""
+    files_lost = ""
+    """What is lost of the workspace, if the node that had it was lost."""
+    last_progress: Progress | None = None
+    preview = False
+    """Whether the tool only says what the call would do."""
 
     def __init__(
         self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str, packed: bytes | None = None
@@ -205,19 +221,6 @@ class Run(ABC):
         self.deadline_at = now + wall_s
         self.exclusive = exclusive
         self.used = NOTHING_USED.copy()
-        self.started_at = 0.0
-        self.cell: ServingCell | None = None
-        self.deadline: Deadline | None = None
-        self.outcome: Outcome | None = None
-        self.waiter: Waiter[Outcome] | None = None  # of the submitter
-        # Set when no process of the call is left, except kept ones; None if nothing waits for it. The task that waits
-        # for it audits the workspace and then calls `Pool.release`, which lets the next exclusive run start.
-        self.gone: anyio.Event | None = None
-        self.pending: Account | None = None  # charged with its requests; while it is full, none is read
-        self.state_lost = ""  # how the previous kept process ended, if its state was lost
-        self.files_lost = ""  # what is lost of the workspace, if the node that had it was lost
-        self.last_progress: Progress | None = None
-        self.preview = False  # whether the tool only says what the call would do
 
     @property
     def elapsed_s(self) -> float:

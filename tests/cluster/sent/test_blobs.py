@@ -70,7 +70,7 @@ def test_a_content_in_use_is_not_evicted(tmp_path: Path) -> None:
     store = BlobStore(str(tmp_path / "store"), 20)
     first, second = put(store, b"1" * 10), put(store, b"2" * 10)
     store.pin([first, second])
-    with pytest.raises(BlobRoom, match="20 of 20"):
+    with pytest.raises(BlobRoom, match="at most 20 bytes, of which 20 are in use"):
         put(store, b"3" * 10)
     store.unpin([second])
     put(store, b"3" * 10)

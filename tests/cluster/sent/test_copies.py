@@ -101,7 +101,11 @@ def test_a_file_that_becomes_a_directory_is_both(copy: WorkingCopy, store: BlobS
 
 
 def test_what_the_driver_has_taken_is_no_change_any_more(copy: WorkingCopy, store: BlobStore) -> None:
-    look(copy, store, lambda top: [(top / "a.txt").write_bytes(b"x"), (top / "src" / "b.txt").unlink()])
+    def change(top: Path) -> None:
+        (top / "a.txt").write_bytes(b"x")
+        (top / "src" / "b.txt").unlink()
+
+    look(copy, store, change)
     copy.settle(["a.txt", "src/b.txt"])
     found = copy.changes(store)
     assert (found.made, found.gone) == ([], [])
@@ -165,7 +169,9 @@ def test_a_deep_tree_costs_no_more_than_its_bound(copy: WorkingCopy, store: Blob
 
 def test_odd_names_come_back_as_they_are(copy: WorkingCopy, store: BlobStore) -> None:
     names = [b"new\nline", b"caf\xe9", "é".encode(), "é".encode(), b" ", b"-rf", b"\x1b[2J"]
-    found = look(copy, store, lambda top: [open(os.fsencode(top) + b"/" + each, "wb").close() for each in names])
+    for name in names:
+        os.close(os.open(os.fsencode(copy.path) + b"/" + name, os.O_CREAT | os.O_WRONLY))
+    found = copy.changes(store)
     assert {os.fsencode(each.path) for each in found.made} == set(names)
     assert all(SentEntry.from_wire(each.to_wire()) == each for each in found.made)
 

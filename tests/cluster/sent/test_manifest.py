@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.cluster.link import pack
+from toolcell.cluster.link import pack, unpack
 from toolcell.cluster.sent.manifest import MAX_DEPTH, SentEntry, TreeManifest, is_sound
 
 EMPTY = sha256(b"").digest()
@@ -67,3 +67,10 @@ def test_a_tree_over_another_one_hides_what_it_has_itself() -> None:
     assert list(merged) == ["a", "b", "c"]
     assert merged["a"].kind == "file"
     assert merged["b"] == file("b", b"5")
+
+
+@pytest.mark.parametrize("modified_ns", [2**93, -(2**93)])
+def test_a_file_of_a_far_time_crosses(modified_ns: int) -> None:
+    entry = SentEntry("a", "file", 0o644, 0, bytes(32), modified_ns)
+    crossed = SentEntry.from_wire(unpack(pack(entry.to_wire())))
+    assert (crossed.is_like(entry), abs(crossed.modified_ns)) == (True, 2**62)

@@ -1,8 +1,9 @@
 """Workspaces that are sent to a node, and come back as a diff.
 
 - Shared: `exclusions.py` and `manifest.py` say what a tree holds, `reading.py` reads one, `blobs.py` stores contents.
-- The driver: `options.py` is public, `sender.py` sends trees and fetches diffs, `applying.py` writes a diff into the
-  workspace, `placing.py` replaces one entry there.
+- The driver: `options.py` is public, `source.py` reads a workspace, `trees.py` has those of all sessions,
+  `sending.py` and `packing.py` send them, `bringing.py` and `receiving.py` fetch a diff, `judging.py` says what of it
+  may be written, `applying.py` writes it, `placing.py` replaces one entry.
 - A node: `seat_files.py` serves a driver, `copies.py` makes a session's copy and finds its changes, `slots.py` has the
   directory of a node.
 Why it is so:

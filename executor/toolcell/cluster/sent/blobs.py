@@ -11,7 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
-__all__ = ["BlobRoom", "BlobStore", "WrongBlob"]
+__all__ = ["BlobRoom", "BlobStore", "StoreTooSmall", "WrongBlob"]
 
 MIB: Final = 1024 * 1024
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -22,6 +22,10 @@ _INCOMING: Final = "incoming"
 
 class BlobRoom(OSError):
     """The contents that are in use take all the bytes that the store may have."""
+
+
+class StoreTooSmall(OSError):
+    """The store can never hold contents of so many bytes."""
 
 
 class WrongBlob(Exception):
@@ -105,6 +109,14 @@ class BlobStore:
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
+    def require_room(self, size: int) -> None:
+        """Raise StoreTooSmall if contents of so many bytes can never be here together."""
+        if size > self._most:
+            raise StoreTooSmall(
+                errno.ENOSPC,
+                f"it has {size:,} bytes, and the store of the node holds at most {self._most:,}. Raise store_bytes",
+            )
+
     def lacking(self, digests: Iterable[bytes]) -> list[bytes]:
         """Those that are not there. The others count as used."""
         with self._lock:
@@ -136,7 +148,9 @@ class BlobStore:
                 return
         if self.bytes + size > self._most:
             raise BlobRoom(
-                errno.ENOSPC, f"{self.bytes:,} of {self._most:,} bytes are in use, and {size:,} more are asked"
+                errno.ENOSPC,
+                f"the store of the node holds at most {self._most:,} bytes, of which {self.bytes:,} are in use, and "
+                f"{size:,} more are asked for. Raise store_bytes",
             )
 
     def _evict(self, digest: bytes) -> None:

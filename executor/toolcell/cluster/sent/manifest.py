@@ -16,6 +16,8 @@ MAX_PATH_BYTES: Final = 3_000
 """The longest path, below the workspace. With that of a node's directory, it stays below PATH_MAX (4,096)."""
 MAX_DEPTH: Final = 100
 _MODE_BITS: Final = 0o777
+_MOST_NS: Final = 1 << 62
+"""The farthest time of a file, in the year 2116. Some file systems have times that 64 bits of nanoseconds do not."""
 
 
 class SentEntry(NamedTuple):
@@ -43,7 +45,8 @@ class SentEntry(NamedTuple):
 
     def to_wire(self) -> list[Any]:
         """As msgpack carries it."""
-        return [self.path, _CODES[self.kind], self.mode, self.size, self.content, self.modified_ns]
+        modified_ns = max(-_MOST_NS, min(self.modified_ns, _MOST_NS))
+        return [self.path, _CODES[self.kind], self.mode, self.size, self.content, modified_ns]
 
     @classmethod
     def from_wire(cls, wire: Sequence[Any]) -> "SentEntry":
@@ -72,7 +75,7 @@ class TreeManifest:
 
     def __init__(self, entries: Iterable[SentEntry]) -> None:
         self.entries: dict[str, SentEntry] = {each.path: each for each in sorted(entries)}
-        self._packed = b""
+        self._packed = self._digest = b""
 
     def __repr__(self) -> str:
         return f"<TreeManifest {len(self.entries)} entries · {self.total_bytes:,} bytes>"
@@ -95,7 +98,9 @@ class TreeManifest:
 
     @property
     def digest(self) -> bytes:
-        return sha256(self.packed()).digest()
+        if not self._digest:
+            self._digest = sha256(self.packed()).digest()
+        return self._digest
 
     @classmethod
     def unpacked(cls, raw: bytes) -> "TreeManifest":

@@ -15,7 +15,7 @@ import anyio
 from toolcell.backends.threads import NoThread, Threads
 from toolcell.cluster.link import unpack
 
-from .blobs import BlobRoom, BlobStore, WrongBlob
+from .blobs import BlobRoom, BlobStore, StoreTooSmall, WrongBlob
 from .copies import CopyRoom, WorkingCopy
 from .exclusions import Exclusions
 from .manifest import TreeManifest
@@ -117,6 +117,8 @@ class SeatFiles:
                     return [FAILED, f"the node knows no {op!r}"]
         except (BlobRoom, CopyRoom) as error:
             return [NO_ROOM, str(error.strerror)]
+        except StoreTooSmall as error:
+            return [FAILED, str(error.strerror)]
         except (OSError, NoThread, WrongBlob, ValueError) as error:
             _log.warning("the request %s of %s failed: %s", op, self._driver, error)
             return [FAILED, str(error)]
@@ -185,7 +187,9 @@ class SeatFiles:
             tree = TreeManifest([])
             for digest in trees:
                 tree = TreeManifest.unpacked(_whole(store, digest)).over(tree)
-            digests = {each.content for each in tree.entries.values() if each.kind == "file" and each.size}
+            sizes = {each.content: each.size for each in tree.entries.values() if each.kind == "file" and each.size}
+            store.require_room(sum(sizes.values()))
+            digests = set(sizes)
             self._pin(store, id, digests)
             lacking = store.lacking(digests)
             if lacking:
@@ -213,21 +217,13 @@ class SeatFiles:
         async with self._turn_of(id):
             if sessions:
                 await self._quiet(sessions)
-            found = await _WORK.run(partial(copy.changes, store))
-        return [
-            DONE,
-            [entry.to_wire() for entry in found.made],
-            found.gone,
-            found.left_out,
-            found.left_count,
-            found.unknown,
-        ]
+            return [DONE, await _WORK.run(lambda: copy.changes(store).packed())]
 
     async def _settle(self, store: BlobStore, id: str, paths: Sequence[str]) -> list[Any]:
         copy = self._copies.get(id)
         if copy is not None:
             async with self._turn_of(id):
-                copy.settle(paths)
+                await _WORK.run(partial(copy.settle, paths))
                 copy.release(store)
         return [DONE]
 

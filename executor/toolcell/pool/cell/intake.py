@@ -131,7 +131,10 @@ class Intake:
             if self._decoder.sizes or not self._decoder.begun:
                 self._frame.end()
                 self._frame = None
-        self._take_in(events)
+        if len(events) == 1 and type(events[0]) is Result:
+            self._on_frame(events[0])
+        else:
+            self._take_in(events)
         if self._decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
@@ -153,15 +156,15 @@ class Intake:
 
     def _on_frame(self, event: Event) -> None:
         run = self._calls.run
-        if isinstance(event, Violation):
+        if type(event) is Result and run is not None and self._calls.verdict is None:
+            self._calls.on_answer(Outcome("result", event.payload))
+        elif isinstance(event, Violation):
             self._calls.on_violation(event)
         elif run is None:
             pass
         elif self._calls.verdict is not None:
             if isinstance(event, Output):  # printed before the outcome was decided
                 self._on_output(run, event)
-        elif isinstance(event, Result):
-            self._calls.on_answer(Outcome("result", event.payload))
         elif isinstance(event, Error):
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._calls.on_answer(outcome)

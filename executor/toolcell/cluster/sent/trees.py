@@ -1,72 +1,54 @@
-"""The sent workspaces of a driver: read, sent to the nodes of their sessions, and brought back."""
+"""The sent workspaces of a driver's sessions: read at the opening, sent at the first call, brought back at the end."""
 
 import logging
 import os
-import tempfile
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 
-from toolcell.backends.threads import NoThread, Threads
+from toolcell.backends.threads import NoThread
+from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
 from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.pool.calling import PoolHost
 from toolcell.workspace_return import WorkspaceReturn
+from toolcell_sandbox import walker
 from toolcell_sandbox.seen import said, shown
+from toolcell_sandbox.walker import Root
 
-from .applying import Applied, ReceivedDiff, apply
-from .blobs import BlobStore
-from .manifest import SentEntry
+from .bringing import brought_back
 from .options import SentWorkspaces
-from .packing import ContentPlace, StaleSource, packs_of
+from .packing import StaleSource
 from .reading import DigestCache
-from .receiving import Received, fetched
-from .seat_files import DONE, LACKS
+from .sending import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
 from .source import SourceTree, read_source
 
-__all__ = ["FilesPeer", "SentTrees"]
+__all__ = ["SentTrees"]
 
 _log = logging.getLogger("toolcell.cluster")
-T = TypeVar("T")
 READS: Final = 3
 """How often a workspace that changes while it is sent is read again."""
-ROUNDS: Final = 20
 MOST_NAMED: Final = 20
-_WORK: Final = Threads(8)
-
-
-class SendFailed(Exception):
-    """The workspace could not be sent."""
-
-
-class FilesPeer(Protocol):
-    """A node, as the sender sees it."""
-
-    @property
-    def id(self) -> str: ...
-    async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
-        """The node's answer to a request about files. Raises NodeGone if the node is lost meanwhile."""
-        ...
+MOST_OUTPUT: Final = 64 * 1024 * 1024
+"""The most bytes of a saved output that are added to a copy."""
 
 
 @dataclass(eq=False, slots=True)
 class _SentTree:
-    """The workspace of a session, and of those below it that work in it. `peer` is the node that has the copy."""
+    """The workspace of a session, and of those below it that work in it. `copy` is None while no node has it."""
 
     id: str
     root: str
     protected: tuple[str, ...]
     sessions: set[str]
     source: SourceTree | None = None
-    expected: dict[str, SentEntry] = field(default_factory=dict[str, SentEntry])
-    base: dict[str, SentEntry] = field(default_factory=dict[str, SentEntry])
-    peer: FilesPeer | None = None
-    copy: str = ""
+    copy: OpenCopy | None = None
     is_sending: bool = False
     is_ended: bool = False
     calls: int = 0
@@ -74,7 +56,13 @@ class _SentTree:
     loss: str = ""
     note: str = ""
     """The loss, until a result has told it."""
+    outputs: deque[str] = field(default_factory=deque[str])
+    """The outputs that were saved here and are not in the copy, by path."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def is_on(self, peer: FilesPeer) -> bool:
+        """Whether the node has the copy."""
+        return self.copy is not None and self.copy.peer is peer
 
 
 class SentTrees:
@@ -96,14 +84,12 @@ class SentTrees:
         self._base: SourceTree | None = None
         self._trees: dict[str, _SentTree] = {}
         self._of: dict[str, _SentTree] = {}
-        self._turns: dict[str, anyio.Lock] = {}
         self._applying: dict[str, anyio.Lock] = {}
-        self.sent_contents: Counter[str] = Counter()
-        """By node: the contents that were sent there. One that the node has is not sent again."""
-        self.sent_bytes: Counter[str] = Counter()
+        self.sender = ContentSender(options)
+        host.tell_saved(self._on_saved)
 
     def __repr__(self) -> str:
-        return f"<SentTrees {len(self._trees)} workspaces · {sum(self.sent_bytes.values()):,} bytes sent>"
+        return f"<SentTrees {len(self._trees)} workspaces · {sum(self.sender.sent_bytes.values()):,} bytes sent>"
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -114,8 +100,7 @@ class SentTrees:
             above.sessions.add(id)
             self._of[id] = above
             return
-        tree = self._trees[id] = self._of[id] = _SentTree(id, root, protected, {id})
-        _log.debug("the workspace %s is sent for %s", tree.root, id)
+        self._trees[id] = self._of[id] = _SentTree(id, root, protected, {id})
 
     def anchor_of(self, id: str) -> str:
         """The session whose copy this session works in."""
@@ -148,17 +133,42 @@ class SentTrees:
     def is_open(self, id: str, peer: FilesPeer) -> bool:
         """Whether the node has the session's copy. Otherwise its sending begins, unless it is under way."""
         tree = self._of[id]
-        if tree.peer is peer:
+        is_there = tree.is_on(peer)
+        if is_there and not tree.outputs and not tree.is_sending:
             return True
         if not tree.is_sending:
             tree.is_sending = True
-            self._host.in_background(self._send, tree, peer)
+            if is_there:
+                self._host.in_background(self._send_outputs, tree)
+            else:
+                self._host.in_background(self._send, tree, peer)
         return False
+
+    def _on_saved(self, workspace: Path, path: str) -> None:
+        """Note an output that a model may want to read. Called in threads."""
+        for tree in list(self._trees.values()):
+            if tree.copy is not None and f"{workspace}/".startswith(f"{tree.root}/"):
+                tree.outputs.append(os.path.relpath(workspace / path, tree.root))
+
+    async def _send_outputs(self, tree: _SentTree) -> None:
+        """Add saved outputs to the copy. What cannot be read or sent is left out."""
+        try:
+            while tree.outputs and (copy := tree.copy) is not None:
+                path = tree.outputs.popleft()
+                raw = await WORK.run(partial(_content, tree.root, path))
+                await copy.peer.ask(["add", copy.id], pack([[path, raw]]))
+        except NodeGone as gone:
+            _log.info("the outputs of %s were not sent: %s", tree.id, gone)
+        except (OSError, NoThread) as error:
+            _log.warning("an output of %s is not on its node: %s", tree.id, error)
+        finally:
+            tree.is_sending = False
+        self._on_ready()
 
     def where(self, id: str) -> tuple[str, str]:
         """The copy of an open tree, and the directory here that it stands for."""
         tree = self._of[id]
-        return tree.copy, tree.root
+        return "" if tree.copy is None else tree.copy.id, tree.root
 
     def is_sending(self, id: str) -> bool:
         tree = self._of.get(id)
@@ -186,6 +196,9 @@ class SentTrees:
             _log.info("the workspace %s was not sent: %s", tree.root, gone)
         except (SendFailed, UsageError, OSError, NoThread) as error:
             self._on_failed(sorted(tree.sessions), f"The workspace could not be sent to its node: {error}")
+        except Exception as error:  # a bug, or a node with another version, must not end the supervisor
+            _log.exception("the workspace %s could not be sent", tree.root)
+            self._on_failed(sorted(tree.sessions), f"The workspace could not be sent to its node: {error!r}.")
         finally:
             tree.is_sending = False
         self._on_ready()
@@ -193,67 +206,30 @@ class SentTrees:
     async def _send_once(self, tree: _SentTree, peer: FilesPeer) -> None:
         """Send what the node lacks, and open the copy there."""
         sources = await self._read(tree)
-        source, options = sources[-1], self._options
-        manifest = source.manifest if len(sources) == 1 else source.manifest.over(sources[0].manifest)
-        copy = f"{tree.id}-{os.urandom(6).hex()}"
-        trees = [each.manifest.digest for each in sources]
-        bounds = [options.max_bytes, options.max_files]
-        name = os.path.basename(tree.root) or "workspace"
-        request = ["open", copy, name, trees, source.exclusions.to_wire(), bounds]
-        before = self.sent_contents[peer.id], self.sent_bytes[peer.id]
-        answer = await peer.ask(request)
-        if answer[0] == LACKS:
-            async with self._turns.setdefault(peer.id, anyio.Lock()):  # so that each content is sent once
-                for _ in range(ROUNDS):
-                    answer = await peer.ask(request)
-                    if answer[0] != LACKS:
-                        break
-                    await self._send_contents(peer, answer[1], sources)
-        if answer[0] != DONE:
-            raise SendFailed(str(answer[1]) if answer[0] != LACKS else "the node loses contents that it was sent")
-        tree.peer, tree.copy, tree.calls = peer, copy, 0
-        tree.expected, tree.base = dict(source.manifest.entries), dict(manifest.entries)
+        copy = await self.sender.open(peer, tree.id, sources)
+        if tree.is_ended:
+            await self.sender.drop(copy)
+            return
+        tree.copy, tree.calls = copy, 0
+        tree.outputs.clear()
         data = {
             "event": "sent",
             "node": peer.id,
-            "entries": len(manifest.entries),
-            "bytes": manifest.total_bytes,
-            "sent_contents": self.sent_contents[peer.id] - before[0],
-            "sent_bytes": self.sent_bytes[peer.id] - before[1],
-            "left_out": [[shown(path), why] for path, why in source.left_out[:MOST_NAMED]],
+            **copy.facts,
+            "sent_contents": copy.contents,
+            "sent_bytes": copy.bytes,
+            "left_out": [[shown(path), why] for each in sources for path, why in each.left_out[:MOST_NAMED]],
         }
         self._host.write(Record("session", tree.id, data=data))
-        if tree.is_ended:
-            await peer.ask(["drop", copy])
-
-    async def _send_contents(self, peer: FilesPeer, digests: Sequence[bytes], sources: Sequence[SourceTree]) -> None:
-        trees = {each.manifest.digest: each.manifest.packed() for each in sources}
-        places: list[ContentPlace] = []
-        for digest in digests:
-            source = next((each for each in reversed(sources) if digest in each.places), None)
-            if digest in trees:
-                places.append(ContentPlace(digest, trees[digest]))
-            elif source is not None:
-                places.append(ContentPlace(digest, b"", source.root, source.places[digest]))
-            else:
-                raise SendFailed("the node asks for a content that is not in the workspace")
-        packs = packs_of(places)
-        while (packed := await _WORK.run(lambda: next(packs, None))) is not None:
-            payload, ended, size = packed
-            answer = await peer.ask(["put"], payload)
-            if answer[0] != DONE:
-                raise SendFailed(str(answer[1]))
-            self.sent_contents[peer.id] += ended
-            self.sent_bytes[peer.id] += size
 
     async def _read(self, tree: _SentTree) -> list[SourceTree]:
         """The trees of a copy, each laid over the one before it. Raises WorkspaceTooLarge and OSError."""
         async with self._reading:
             if self._options.base is not None and self._base is None:
                 base = os.path.realpath(self._options.base)
-                self._base = await _WORK.run(partial(read_source, base, self._options, self._cache))
+                self._base = await WORK.run(partial(read_source, base, self._options, self._cache))
             if tree.source is None:
-                tree.source = await _WORK.run(partial(read_source, tree.root, self._options, self._cache))
+                tree.source = await WORK.run(partial(read_source, tree.root, self._options, self._cache))
         return [tree.source] if self._base is None else [self._base, tree.source]
 
     # -- losses -------------------------------------------------------------------------------------------------------
@@ -261,9 +237,9 @@ class SentTrees:
     def lost(self, peer: FilesPeer, why: str) -> None:
         """Forget the copies on a lost node. They are made again, of the files that are here then, at the next call."""
         for tree in self._trees.values():
-            if tree.peer is not peer:
+            if not tree.is_on(peer):
                 continue
-            tree.peer, tree.copy, tree.source = None, "", None
+            tree.copy = tree.source = None
             if tree.calls:
                 tree.loss = tree.note = (
                     f"The node of the session was lost: {why}. What {tree.calls} calls may have changed in the "
@@ -279,7 +255,7 @@ class SentTrees:
         """Brings the changes of a session's workspace back. With `last`, after the calls there have ended, and the copy
         is removed; then only for the session whose workspace it is. None if there is nothing to bring."""
         tree = self._of.get(id)
-        if tree is None or (last and tree.id != id) or not (tree.peer or tree.loss):
+        if tree is None or (last and tree.id != id) or not (tree.copy or tree.loss):
             return None
         return partial(self._return_in_background, tree, last)
 
@@ -300,64 +276,36 @@ class SentTrees:
 
     async def _return(self, tree: _SentTree, last: bool) -> WorkspaceReturn:
         async with tree.lock:
-            peer, copy = tree.peer, tree.copy
-            if peer is None:
+            copy = tree.copy
+            if copy is None:
                 return WorkspaceReturn(unknown=tree.loss)
-            tree.calls, calls = 0, tree.calls
+            calls = tree.calls
             try:
-                report = await self._returned(tree, peer, copy, last)
-                if last:
-                    await peer.ask(["drop", copy])
-                    tree.peer = None
+                report = await brought_back(
+                    copy,
+                    tree.root,
+                    self._applying.setdefault(tree.root, anyio.Lock()),
+                    ending=sorted(tree.sessions) if last else (),
+                    protected=tree.protected,
+                    policy=self._options.conflicts,
+                )
+                tree.calls = max(0, tree.calls - calls)
             except NodeGone as gone:
-                tree.calls += calls
                 report = WorkspaceReturn(unknown=f"The node of the session was lost: {gone}.")
-            except (OSError, NoThread, SendFailed) as error:
-                tree.calls += calls
+            except (OSError, NoThread) as error:
                 report = WorkspaceReturn(unknown=f"The files could not be brought back: {error}.")
+            except Exception as error:  # a bug, or a node with another version, must not end the supervisor
+                _log.exception("the files of %s could not be brought back", tree.id)
+                report = WorkspaceReturn(unknown=f"The files could not be brought back: {error!r}.")
+            if last:
+                tree.copy = None
+                await self.sender.drop(copy)
+                if not any(other.root == tree.root for other in self._trees.values() if other is not tree):
+                    self._applying.pop(tree.root, None)
         if tree.loss:
             report = report.model_copy(update={"unknown": f"{tree.loss} {report.unknown}".rstrip()})
         self._record(tree, report)
         return report
-
-    async def _returned(self, tree: _SentTree, peer: FilesPeer, copy: str, last: bool) -> WorkspaceReturn:
-        answer = await peer.ask(["changes", copy, sorted(tree.sessions) if last else []])
-        if answer[0] != DONE:
-            raise SendFailed(str(answer[1]))
-        received = Received.of(answer[1:])
-        diff = ReceivedDiff(
-            received.made,
-            received.gone,
-            tree.expected,
-            tree.base,
-            received.left_out,
-            received.left_count,
-            received.unknown,
-        )
-        with tempfile.TemporaryDirectory(prefix="toolcell-returned-") as spool:
-            contents = await _WORK.run(partial(BlobStore, spool, 2**62))
-            await fetched(peer, received, contents, _WORK)
-            async with self._applying.setdefault(tree.root, anyio.Lock()):
-                applied = await _WORK.run(partial(self._apply, tree, diff, contents))
-        await peer.ask(["settle", copy, list(applied.settled)])
-        _update(tree.expected, applied.settled, received.made)
-        _update(tree.base, applied.settled, received.made)
-        return applied.report
-
-    def _apply(self, tree: _SentTree, diff: ReceivedDiff, contents: BlobStore) -> Applied:
-        def fill(entry: SentEntry, fd: int) -> None:
-            if entry.size:
-                contents.copy(entry.content, fd)
-
-        assert tree.source is not None
-        return apply(
-            tree.root,
-            diff,
-            fill,
-            protected=tree.protected,
-            exclusions=tree.source.exclusions,
-            policy=self._options.conflicts,
-        )
 
     def _record(self, tree: _SentTree, report: WorkspaceReturn) -> None:
         data = {
@@ -372,10 +320,11 @@ class SentTrees:
         self._host.write(Record("session", tree.id, data=data))
 
 
-def _update(entries: dict[str, SentEntry], settled: Sequence[str], made: Mapping[str, SentEntry]) -> None:
-    """Note what is now the same here and in the copy."""
-    for path in settled:
-        if path in made:
-            entries[path] = made[path]
-        else:
-            entries.pop(path, None)
+def _content(root: str, path: str) -> bytes:
+    """The content of a file below a directory. Raises OSError."""
+    with Root(root) as top:
+        held = top.open(path, walker.ENTRY)
+        try:
+            return walker.content(held, MOST_OUTPUT)
+        finally:
+            os.close(held)
