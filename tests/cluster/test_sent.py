@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+import ray
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise
 
@@ -115,7 +116,17 @@ async def test_a_session_works_in_a_copy_and_its_changes_come_back(
     assert not place.exists()
 
 
-async def test_a_content_is_sent_to_a_node_once(shared: Supervisor, journal: RecentJournal, tmp_path: Path) -> None:
+async def test_a_content_is_sent_to_a_node_once_and_a_large_one_by_the_object_store(
+    shared: Supervisor, journal: RecentJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[int] = []
+    store = ray.put
+
+    def counted(value: bytes) -> Any:
+        stored.append(len(value))
+        return store(value)
+
+    monkeypatch.setattr(ray, "put", counted)
     large = os.urandom(9_000_000)
     sent: list[dict[str, Any]] = []
     for number in range(4):  # at least two of them are on one node
@@ -133,6 +144,8 @@ async def test_a_content_is_sent_to_a_node_once(shared: Supervisor, journal: Rec
             assert (each["sent_contents"], each["sent_bytes"] > 9_000_000) == (3, True)  # with the manifest
         else:
             assert (each["sent_contents"], each["sent_bytes"] < 1_000) == (2, True)
+    assert min(stored) > 100_000
+    assert len(stored) == 3 * len(first)  # pieces of 4 MiB
 
 
 async def test_a_child_works_in_the_copy_of_its_parent(shared: Supervisor, workspace: Path) -> None:
@@ -259,6 +272,21 @@ async def test_a_session_reopens_on_another_node_and_says_what_is_lost(
     assert returned is not None
     assert "was lost" in returned.unknown
     assert events(journal, session, "files_lost") == [{"event": "files_lost", "calls": 2}]
+
+
+async def test_a_node_that_is_lost_before_the_files_came_back_is_said_at_the_close(
+    supervise: Supervise, other: dict[str, RayCluster], tmp_path: Path, workspace: Path
+) -> None:
+    made = other["gone"] = cluster(tmp_path)
+    async with supervise(TOOLS, cluster=made) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await shell(session, "echo lost > a")
+        (await supervisor_of(session)).kill()
+        with anyio.fail_after(PATIENCE_S):
+            returned = (await session.close()).returned
+    assert returned is not None
+    assert "was lost" in returned.unknown
+    assert os.listdir(workspace) == []
 
 
 async def supervisor_of(session: Session) -> psutil.Process:

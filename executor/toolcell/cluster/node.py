@@ -37,10 +37,10 @@ REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
 UNFIT: Final = "unfit"
 """The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
-STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
-"""The default bound of the contents of sent workspaces that a node keeps."""
 LEAST_MEMORY: Final = 0.03
 """A machine with a smaller part of its memory left is a problem."""
+STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+import anyio
+
 from toolcell.backends.threads import in_thread
 from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
@@ -26,6 +28,7 @@ WINDOW_S: Final = 0.0004
 OPEN: Final = 2
 """The exchanges that wait at the node, so that it can answer at any time."""
 RETRY_S: Final = 0.1
+ASK_S: Final = 60.0
 UNFIT_S: Final = 5.0
 """How long a driver waits until it asks a node again that could not give what it asked for."""
 
@@ -199,10 +202,27 @@ class Peer:
         self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
 
     async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
-        """The node's answer to a request about files, beside the stream of calls. Raises NodeGone if the node is lost
-        before it answers, and OSError if Ray cannot carry the request."""
-        if not self.is_up:
-            raise NodeGone("it is not connected")
+        """The node's answer to a request about files, beside the stream of calls. It is sent again if Ray cannot carry
+        it now. Raises NodeGone if the node is lost before it answers, and OSError after `ASK_S` seconds."""
+        began = time.monotonic()
+        name = self._name
+        while True:
+            if not self.is_up or name != self._name:
+                raise NodeGone("it is not connected")
+            reply = await self._ask(request, payload)
+            if not isinstance(reply, Exception):
+                break
+            if isinstance(reply, NodeGone):
+                raise reply
+            if time.monotonic() - began > ASK_S:
+                raise OSError(f"the request could not be sent: {reply}") from reply
+            await anyio.sleep(RETRY_S)
+        status, answer = unpack(reply)
+        if status != OK:
+            raise NodeGone("this driver's lease was over, or its supervisor was started again")
+        return list(answer)
+
+    async def _ask(self, request: Sequence[object], payload: bytes) -> bytes | Exception:
         identity, waiter = self._identity, self._reactor.waiter()
         data = pack([identity.driver, identity.token, self._name, list(request)])
         self._asked.add(waiter)
@@ -211,14 +231,7 @@ class Peer:
             reply: bytes | Exception = await waiter
         finally:
             self._asked.discard(waiter)
-        if isinstance(reply, NodeGone):
-            raise reply
-        if isinstance(reply, Exception):
-            raise OSError(f"the request could not be sent: {reply}") from reply
-        status, answer = unpack(reply)
-        if status != OK:
-            raise NodeGone("this driver's lease was over, or its supervisor was started again")
-        return list(answer)
+        return reply
 
     def _answered(self, waiter: "Waiter[bytes | Exception]", reply: bytes | Exception) -> None:
         """Pass an answer on to the loop, unless the waiter has been told already."""

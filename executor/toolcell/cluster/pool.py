@@ -418,8 +418,8 @@ class ClusterPool:
             cwd=spec.cwd,
             session=dict(spec.session),
             workspace=str(spec.session.get("workspace_root", spec.cwd)),
-            placed=[name for name in run.placed if name in self.placed] if isinstance(run, SessionRun) else [],
-            pages=list(run.pages) if isinstance(run, SessionRun) else [],
+            placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
+            pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
             copy=copy,
             sent_root=root,
         )

@@ -104,6 +104,7 @@ class _SentSpec:
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
+        sent = SendSpec(*_interned(list(sent)))
         self.paths = AT_HOME
         if sent.copy:
             self.paths = CopiedPaths(seat.files.path_of(sent.copy), sent.sent_root)
@@ -116,7 +117,7 @@ class _SentSpec:
         self._key = CellKey(
             seat.session_key(sent.session_id), frozenset(sent.grants), profile.limits, sent.kept_tool, sent.digest
         )
-        self._sent, self._tools = sent, tools
+        self._sent, self._tools = sent._replace(profile={}, roots=[]), tools
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
@@ -509,6 +510,17 @@ class Seat:
         for parked in self._parked:
             if not parked.done():
                 parked.set_result(None)
+
+
+def _interned(value: Any) -> Any:
+    """The value with one object for equal texts: thousands of sessions have almost the same profile."""
+    if type(value) is str:
+        return sys.intern(value)
+    if type(value) is list:
+        return [_interned(each) for each in cast("list[Any]", value)]
+    if type(value) is dict:
+        return {_interned(name): _interned(each) for name, each in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:

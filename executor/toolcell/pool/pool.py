@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
@@ -329,6 +330,8 @@ class Pool:
             return
         # while the cell works
         self._working[cell.id], self._running[session_id] = session_id, running
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:

@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -11,8 +13,9 @@ import pytest
 from tests.backends.http.conftest import reply, serving
 from tests.behaviour.mcp.conftest import Opened
 from tests.behaviour.mcp.test_url import SECRET, McpApi, allowing, remote
+from tests.helpers import SOON_S
 
-from toolcell import Credential, Session, Timeout
+from toolcell import Credential, ExecutionError, Session, Timeout
 
 pytestmark = pytest.mark.anyio
 Message = dict[str, Any]
@@ -196,3 +199,127 @@ async def test_the_session_values_of_a_server_are_its_own_when_calls_run_side_by
         for number in range(5):
             group.start_soon(call, str(number))
     assert found == {str(number): str(number) for number in range(5)}
+
+
+Bytes = Callable[[Callable[[bytes], object]], None]
+
+
+def raw(handler: BaseHTTPRequestHandler, head: dict[str, str], say: Bytes) -> None:
+    """Answer with these headers, and what `say` writes, until the client has gone."""
+    handler.send_response(200)
+    for name, value in {"Connection": "close", **head}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.close_connection = True
+    try:
+        say(handler.wfile.write)
+    except OSError:
+        pass
+
+
+def drip(write: Callable[[bytes], object]) -> None:
+    for _ in range(3_000):
+        write(b": still there\n\n")
+        time.sleep(0.01)
+
+
+def endless_line(write: Callable[[bytes], object]) -> None:
+    for _ in range(2_000):
+        write(b"data: " + b"x" * 65_536)
+
+
+def many_events(write: Callable[[bytes], object]) -> None:
+    for _ in range(200_000):
+        write(b'data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n\n')
+
+
+def questions(write: Callable[[bytes], object]) -> None:
+    for number in range(100_000):
+        write(b'data: {"jsonrpc":"2.0","id":"q%d","method":"sampling/createMessage","params":{}}\n\n' % number)
+
+
+def bomb(write: Callable[[bytes], object]) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    for _ in range(2_000):
+        write(packer.compress(b"data: x\n\n" * 60_000))
+    write(packer.flush())
+
+
+def broken_gzip(write: Callable[[bytes], object]) -> None:
+    write(b"\x1f\x8b\x08\x00" + b"\xff" * 4_000)
+
+
+EVENTS = {"Content-Type": "text/event-stream"}
+
+
+@pytest.mark.parametrize(
+    ("head", "say", "kind"),
+    [
+        (EVENTS, drip, Timeout),
+        (EVENTS, endless_line, ExecutionError),
+        (EVENTS, many_events, ExecutionError),
+        (EVENTS, questions, ExecutionError),
+        ({**EVENTS, "Content-Encoding": "gzip"}, bomb, ExecutionError),
+        ({**EVENTS, "Content-Encoding": "gzip"}, broken_gzip, ExecutionError),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, bomb, ExecutionError),
+        ({**EVENTS, "Content-Encoding": "br"}, drip, ExecutionError),
+        ({**EVENTS, "X-Long": "h" * 70_000}, drip, ExecutionError),
+        ({**EVENTS, **{f"X-{number}": "h" for number in range(300)}}, drip, ExecutionError),
+        ({**EVENTS, "Content-Length": "9" * 30}, drip, ExecutionError),
+        ({**EVENTS, "Content-Length": "12"}, lambda write: write(b"data: half"), ExecutionError),
+        ({**EVENTS, "Transfer-Encoding": "chunked"}, lambda write: write(b"fffffffff\r\nx"), ExecutionError),
+        ({**EVENTS, "Mcp-Session-Id": "s" * 5_000}, lambda write: write(b"data: {}\n\n"), ExecutionError),
+    ],
+    ids=[
+        "drip", "endless line", "many events", "questions", "gzip bomb", "broken gzip", "gzip bomb as JSON", "brotli",
+        "long header", "many headers", "huge length", "short body", "huge chunk", "long session id",
+    ],
+)  # fmt: skip
+async def test_what_a_hostile_host_streams_ends_with_the_call_at_most(
+    opened: Opened, api: StreamingApi, head: dict[str, str], say: Bytes, kind: type[Any]
+) -> None:
+    session = await opened_on(api, opened, timeout=4.0)
+    honest = api.routes["/mcp"]
+
+    def hostile(handler: BaseHTTPRequestHandler) -> None:
+        if json.loads(api.seen[-1].body).get("method") == "tools/call":
+            raw(handler, head, say)
+        else:
+            honest(handler)
+
+    api.routes["/mcp"] = hostile
+    with anyio.fail_after(4 + SOON_S):
+        result = await session.call("echo", {"text": "x"})
+    assert isinstance(result.error, kind), result.error
+    api.routes["/mcp"] = honest
+    api.tell = lambda message, say: say(answer(message, "on"))
+    assert (await session.call("echo", {"text": "x"})).for_model().startswith("on")
+
+
+async def test_progress_of_another_call_and_answers_to_another_are_not_taken(opened: Opened, api: StreamingApi) -> None:
+    seen: list[Message] = []
+
+    def tell(message: Message, say: Say) -> None:
+        for old in seen:
+            say(progress(old, "of another call"))
+            say(answer(old, "of another call"))
+        seen.append(message)
+        say(answer(message, "mine"))
+        say(answer(message, "again"))
+
+    api.tell = tell
+    session = await opened_on(api, opened)
+    told: list[str] = []
+    for _ in range(3):
+        result = await session.call("echo", {"text": "x"}, on_progress=lambda text, _fraction: told.append(text))
+        assert result.for_model() == "mine"
+    assert told == []
+
+
+async def test_a_worker_reaches_no_server_behind_a_url_by_any_name(opened: Opened, api: StreamingApi) -> None:
+    session = await opened_on(api, opened)
+    before = len(api.seen)
+    worker = await session.open_child("worker")
+    for name in ("echo", "mcp", "mcp_remote", "http.events"):
+        assert (await worker.call(name, {"text": "x"})).error is not None
+    assert len(api.seen) == before

@@ -36,7 +36,7 @@ async def brought_back(
     answer = await copy.peer.ask(["changes", copy.id, list(ending)])
     if answer[0] != DONE:
         raise OSError(str(answer[1]))
-    received = Received.of(answer[1:])
+    received = await WORK.run(partial(Received.unpacked, answer[1]))
     diff = ReceivedDiff(
         received.made,
         received.gone,

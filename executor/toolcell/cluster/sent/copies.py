@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from toolcell.cluster.link import pack
 from toolcell_sandbox import walker
 from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.seen import said, tick_of
@@ -49,6 +50,11 @@ class CopyChanges:
     began_ns: int = 0
     digests: list[bytes] = field(default_factory=list[bytes])
     facts: dict[str, Facts] = field(default_factory=dict[str, Facts])
+
+    def packed(self) -> bytes:
+        """As msgpack, for the driver."""
+        made = [entry.to_wire() for entry in self.made]
+        return pack([made, self.gone, self.left_out, self.left_count, self.unknown])
 
 
 class WorkingCopy:

@@ -33,7 +33,7 @@ MOST_CHARS, MOST_LINES = 500, 2_000
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _ExcludeRule:
     base: tuple[str, ...]
     parts: tuple[str, ...]
     directories_only: bool
@@ -77,7 +77,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
     return re.compile(translate(escaped), re.DOTALL)
 
 
-def _rule(line: str, base: tuple[str, ...]) -> _Rule | None:
+def _rule(line: str, base: tuple[str, ...]) -> _ExcludeRule | None:
     """The rule of a line; None for a comment or an empty line."""
     line = line.rstrip("\n\r")
     if not line.endswith("\\ "):
@@ -91,7 +91,7 @@ def _rule(line: str, base: tuple[str, ...]) -> _Rule | None:
     parts = tuple(part for part in line.split("/") if part)
     if not parts:
         return None
-    return _Rule(base, parts if anchored else ("**", *parts), directories_only, includes)
+    return _ExcludeRule(base, parts if anchored else ("**", *parts), directories_only, includes)
 
 
 class Exclusions:
@@ -99,7 +99,7 @@ class Exclusions:
 
     def __init__(self, groups: Iterable[tuple[str, Iterable[str]]]) -> None:
         self.groups = tuple((base, tuple(lines)) for base, lines in groups)
-        self._rules: list[_Rule] = []
+        self._rules: list[_ExcludeRule] = []
         for base, lines in self.groups:
             above = tuple(base.split("/")) if base else ()
             self._rules += [rule for line in lines if (rule := _rule(line, above)) is not None]

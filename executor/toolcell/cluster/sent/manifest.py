@@ -75,7 +75,7 @@ class TreeManifest:
 
     def __init__(self, entries: Iterable[SentEntry]) -> None:
         self.entries: dict[str, SentEntry] = {each.path: each for each in sorted(entries)}
-        self._packed = b""
+        self._packed = self._digest = b""
 
     def __repr__(self) -> str:
         return f"<TreeManifest {len(self.entries)} entries · {self.total_bytes:,} bytes>"
@@ -98,7 +98,9 @@ class TreeManifest:
 
     @property
     def digest(self) -> bytes:
-        return sha256(self.packed()).digest()
+        if not self._digest:
+            self._digest = sha256(self.packed()).digest()
+        return self._digest
 
     @classmethod
     def unpacked(cls, raw: bytes) -> "TreeManifest":

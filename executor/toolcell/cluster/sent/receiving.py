@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from toolcell.backends.threads import Threads
+from toolcell.cluster.link import unpack
 
 from .blobs import BlobStore, WrongBlob
 from .manifest import SentEntry, is_sound
@@ -30,10 +31,10 @@ class Received:
     unknown: str
 
     @classmethod
-    def of(cls, answer: Sequence[Any]) -> "Received":
-        """Raises OSError for an answer that no tree can give."""
-        made, gone, left_out, left_count, unknown = answer
+    def unpacked(cls, raw: bytes) -> "Received":
+        """The inverse of `CopyChanges.packed`. Raises OSError for an answer that no tree can give."""
         try:
+            made, gone, left_out, left_count, unknown = unpack(raw)
             entries = [SentEntry.from_wire(each) for each in made]
         except (ValueError, TypeError) as error:
             raise OSError(f"the node's answer is no diff: {error}") from error

@@ -217,21 +217,13 @@ class SeatFiles:
         async with self._turn_of(id):
             if sessions:
                 await self._quiet(sessions)
-            found = await _WORK.run(partial(copy.changes, store))
-        return [
-            DONE,
-            [entry.to_wire() for entry in found.made],
-            found.gone,
-            found.left_out,
-            found.left_count,
-            found.unknown,
-        ]
+            return [DONE, await _WORK.run(lambda: copy.changes(store).packed())]
 
     async def _settle(self, store: BlobStore, id: str, paths: Sequence[str]) -> list[Any]:
         copy = self._copies.get(id)
         if copy is not None:
             async with self._turn_of(id):
-                copy.settle(paths)
+                await _WORK.run(partial(copy.settle, paths))
                 copy.release(store)
         return [DONE]
 

@@ -1,15 +1,17 @@
 """Send a workspace to a node: what the node lacks, each content once, then the request to open a copy."""
 
+import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
 
-from toolcell.backends.threads import Threads
+from toolcell.backends.threads import NoThread, Threads
 from toolcell.cluster.peer import NodeGone
 
 from .exclusions import Exclusions
@@ -21,6 +23,7 @@ from .source import SourceTree
 
 __all__ = ["WORK", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed"]
 
+_log = logging.getLogger("toolcell.cluster")
 ROUNDS: Final = 20
 ROOM_S, ROOM_PAUSE_S = 10.0, 0.3
 """How long a node may have no room, because other workspaces come in, and how often it is asked again."""
@@ -80,9 +83,7 @@ class ContentSender:
     async def open(self, peer: FilesPeer, session_id: str, sources: Sequence[SourceTree]) -> OpenCopy:
         """Open a copy of these trees, each laid over the one before it. Raises StaleSource, SendFailed, NodeGone, and
         OSError."""
-        manifest, rules = TreeManifest([]), Exclusions([])
-        for source in sources:
-            manifest, rules = source.manifest.over(manifest), source.exclusions.after(rules.groups)
+        manifest, rules = await WORK.run(partial(_merged, sources))
         losses = peer.losses
         id = f"{session_id}-{os.urandom(6).hex()}"
         copy = OpenCopy(id, peer, rules, dict(sources[-1].manifest.entries), dict(manifest.entries))
@@ -109,6 +110,8 @@ class ContentSender:
             await copy.peer.ask(["drop", copy.id])
         except NodeGone:
             pass  # it has gone with its node
+        except (OSError, NoThread) as error:  # it goes with this driver's seat
+            _log.warning("the copy %s could not be removed: %s", copy.id, error)
 
     async def _opened(self, copy: OpenCopy, request: Sequence[object], sources: Sequence[SourceTree]) -> None:
         began = time.monotonic()
@@ -140,6 +143,14 @@ class ContentSender:
                 self.sent_contents[copy.peer.id] += ended
                 self.sent_bytes[copy.peer.id] += size
         raise SendFailed("the node loses contents that it was sent.")
+
+
+def _merged(sources: Sequence[SourceTree]) -> tuple[TreeManifest, Exclusions]:
+    """The trees, each laid over the one before it, and the rules of all."""
+    manifest, rules = sources[0].manifest, sources[0].exclusions
+    for source in sources[1:]:
+        manifest, rules = source.manifest.over(manifest), source.exclusions.after(rules.groups)
+    return manifest, rules
 
 
 def _places(digests: Sequence[bytes], sources: Sequence[SourceTree]) -> list[ContentPlace]:

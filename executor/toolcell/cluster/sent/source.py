@@ -51,6 +51,7 @@ def read_source(path: str, options: SentWorkspaces, cache: DigestCache) -> Sourc
             if entry.kind == "file":
                 places.setdefault(entry.content, name)
         manifest = TreeManifest(_whole(entries))
+        _ = manifest.digest  # computed here, in a thread
         return SourceTree(path, manifest, listing.exclusions, tuple(listing.left_out), places)
 
 

@@ -134,7 +134,7 @@ class SentTrees:
         """Whether the node has the session's copy. Otherwise its sending begins, unless it is under way."""
         tree = self._of[id]
         is_there = tree.is_on(peer)
-        if is_there and not tree.outputs:
+        if is_there and not tree.outputs and not tree.is_sending:
             return True
         if not tree.is_sending:
             tree.is_sending = True
@@ -196,6 +196,9 @@ class SentTrees:
             _log.info("the workspace %s was not sent: %s", tree.root, gone)
         except (SendFailed, UsageError, OSError, NoThread) as error:
             self._on_failed(sorted(tree.sessions), f"The workspace could not be sent to its node: {error}")
+        except Exception as error:  # a bug, or a node with another version, must not end the supervisor
+            _log.exception("the workspace %s could not be sent", tree.root)
+            self._on_failed(sorted(tree.sessions), f"The workspace could not be sent to its node: {error!r}.")
         finally:
             tree.is_sending = False
         self._on_ready()
@@ -291,9 +294,14 @@ class SentTrees:
                 report = WorkspaceReturn(unknown=f"The node of the session was lost: {gone}.")
             except (OSError, NoThread) as error:
                 report = WorkspaceReturn(unknown=f"The files could not be brought back: {error}.")
+            except Exception as error:  # a bug, or a node with another version, must not end the supervisor
+                _log.exception("the files of %s could not be brought back", tree.id)
+                report = WorkspaceReturn(unknown=f"The files could not be brought back: {error!r}.")
             if last:
                 tree.copy = None
                 await self.sender.drop(copy)
+                if not any(other.root == tree.root for other in self._trees.values() if other is not tree):
+                    self._applying.pop(tree.root, None)
         if tree.loss:
             report = report.model_copy(update={"unknown": f"{tree.loss} {report.unknown}".rstrip()})
         self._record(tree, report)
