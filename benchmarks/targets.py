@@ -11,7 +11,7 @@ from rich.table import Table
 from .interleave import Measured, Spread, percentile, spread
 from .report import Figure, amount, short, text_of
 
-Kind = Literal["times", "faster", "over", "median", "p99"]
+Kind = Literal["times", "faster", "over", "tails", "median", "p99"]
 MIB, MS, US = 1024 * 1024, 1e-3, 1e-6
 
 
@@ -20,7 +20,8 @@ class Target:
     """One case of ours, against another case of its figure or by itself.
 
     `times`: ours ÷ the other. `faster`: the other ÷ ours. `over`: ours minus the other, in the figure's unit.
-    `median`, `p99`: ours alone, in the figure's unit. At most `must`; with `faster` and `at_least`, at least.
+    `tails`: the 99th percentile of ours ÷ that of the other. `median`, `p99`: ours alone, in the figure's unit. At most
+    `must`; with `faster` and `at_least`, at least.
     """
 
     figure: str
@@ -42,6 +43,9 @@ class Target:
                 value = percentile(ours.samples, 99)
                 return Spread(value, value, value)
             return spread(ours.samples)
+        if self.kind == "tails":
+            value = percentile(ours.samples, 99) / percentile(other.samples, 99)
+            return Spread(value, value, value)
         pairs = [
             (statistics.median(mine), statistics.median(theirs))
             for mine, theirs in zip(ours.blocks, other.blocks, strict=True)
@@ -97,6 +101,12 @@ TARGETS: Sequence[Target] = (
     Target("crash", "standby", "", 2 * MS, 0.5 * MS, "median"),
     Target("crash", "kept process", "", 2 * MS, None, "median"),
     Target("crash", "forked on demand", "", 2 * MS, None, "median"),
+    *(
+        Target(f"fairness, {cells}{name}", f"beside {floods}", "alone", 2.0, kind="tails")
+        for cells in ("4 cells, ", "")
+        for name in ("100 ms of rest", "5 ms of rest", "5 ms of work")
+        for floods in ("one flood", "two floods")
+    ),
     Target("cluster-latency", "added by the cluster", "bare actor call", 1.3),
     Target("cluster-rates", "on the cluster, 64", "here, 64", 0.7, at_least=True),
     Target("start", "import toolcell", "python -I -c pass", 60 * MS, 30 * MS, "over"),
@@ -168,5 +178,5 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     if verdict.value is None:
         return name, against, "", "", must, moonshot, verdict.word
     value = verdict.value
-    around = "" if target.kind == "p99" else f"{shown(value.p10)}–{shown(value.p90)}"
+    around = "" if target.kind in ("p99", "tails") else f"{shown(value.p10)}–{shown(value.p90)}"
     return name, against, shown(value.median), around, must, moonshot, verdict.word

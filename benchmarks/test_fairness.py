@@ -1,7 +1,9 @@
-"""A quiet session beside two that flood: the 99th percentile of its calls, as a ratio to the one when it is alone."""
+"""A quiet session beside one and two that flood: the time of its calls, compared with the time when it is alone."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,16 @@ import pytest
 
 from toolcell import Session, Supervisor, tool
 
-ROUNDS, CALLS, APART_S, IN_FLIGHT = 4, 50, 0.05, 100
+from .conftest import Publish
+from .interleave import Case, Measured, interleave, percentile
+from .replay import recorded_time
+from .report import Figure
+
+pytestmark = pytest.mark.benchmark(timer=recorded_time)
+
+CALLS, APART_S, IN_FLIGHT = 50, 0.015, 100
+SETTLE_S = 0.2  # after the start of a flood, and after its end
+LONE_S = 1.0
 
 
 @tool
@@ -26,11 +37,40 @@ def rest(seconds: float) -> None:
 
 
 @tool
-def burn(seconds: float) -> None:
-    """Burn: the cores are scarce."""
+def work(seconds: float) -> None:
+    """Work: the cores are scarce."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+class Floods:
+    """Sessions with 100 calls in flight each. `rates` has the calls that ended in a second, by the number of floods."""
+
+    def __init__(self, sessions: list[Session], work: Any, seconds: float) -> None:
+        self._sessions = sessions
+        self._work = work
+        self._seconds = seconds
+        self._ended = 0
+        self.rates: dict[int, list[float]] = {}
+
+    async def _one(self, session: Session) -> None:
+        while True:
+            await session.call(self._work, {"seconds": self._seconds})
+            self._ended += 1
+
+    @asynccontextmanager
+    async def running(self, number: int) -> AsyncGenerator[None]:
+        async with anyio.create_task_group() as tasks:
+            for session in self._sessions[:number]:
+                for _ in range(IN_FLIGHT):
+                    tasks.start_soon(self._one, session)
+            await anyio.sleep(SETTLE_S)
+            before, began = self._ended, time.perf_counter()
+            yield
+            self.rates.setdefault(number, []).append((self._ended - before) / (time.perf_counter() - began))
+            tasks.cancel_scope.cancel()
+        await anyio.sleep(SETTLE_S)
 
 
 async def _quiet(session: Session) -> list[float]:
@@ -43,75 +83,56 @@ async def _quiet(session: Session) -> list[float]:
     return took
 
 
-async def _measured(workspace: Path, cells: int | None, work: Any, seconds: float) -> dict[str, float]:
-    """Alone and beside take turns, so that the machine's other load is in both."""
-    ended = 0
+async def _beside(floods: Floods, number: int, quiet: Session) -> list[float]:
+    async with floods.running(number):
+        return await _quiet(quiet)
 
-    async def flood(session: Session, stop: anyio.Event) -> None:
-        nonlocal ended
-        while not stop.is_set():
-            await session.call(work, {"seconds": seconds})
-            ended += 1
 
-    async def floods(
-        sessions: list[Session], seconds: float, quiet: Session | None = None
-    ) -> tuple[list[float], float]:
-        """The times of the quiet session's calls, and the calls of the others that ended in a second."""
-        stop = anyio.Event()
-        took, rate = list[float](), 0.0
-        async with anyio.create_task_group() as tasks:
-            for session in sessions:
-                for _ in range(IN_FLIGHT):
-                    tasks.start_soon(flood, session, stop)
-            await anyio.sleep(1.0)
-            before, began = ended, time.perf_counter()
-            if quiet is not None:
-                took = await _quiet(quiet)
-            await anyio.sleep(seconds)
-            rate = (ended - before) / (time.perf_counter() - began)
-            stop.set()
-        return took, rate
-
-    alone: list[float] = []
-    beside: list[float] = []
-    rate = lone_rate = 0.0
-    async with Supervisor([echo, rest, burn], max_cells=cells) as supervisor:
+async def fairness(rounds: int, workspace: Path, *, name: str, cells: int | None, flood: Any, seconds: float) -> Figure:
+    async with Supervisor([echo, rest, work], max_cells=cells) as supervisor:
         quiet, *others = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
-        await quiet.call(echo)
-        for _ in range(ROUNDS):
-            alone += await _quiet(quiet)
-            took, rate = await floods(others, 0.0, quiet)
-            beside += took
-        _none, lone_rate = await floods(others[:1], 3.0)
-    alone.sort()
-    beside.sort()
-    of: Callable[[list[float], float], float] = lambda took, part: took[min(len(took) - 1, int(len(took) * part))] * 1e3  # noqa: E731
-    return {
-        "alone_p99_ms": round(of(alone, 0.99), 2),
-        "beside_p99_ms": round(of(beside, 0.99), 2),
-        "calls_s": round(rate),
-        "lone_flood_calls_s": round(lone_rate),
-        "p50_ratio": round(of(beside, 0.5) / of(alone, 0.5), 2),
-        "p99_ratio": round(of(beside, 0.99) / of(alone, 0.99), 2),
-    }
+        floods = Floods(others, flood, seconds)
+        for _ in range(2):  # the first makes the cells
+            async with floods.running(1):
+                await anyio.sleep(LONE_S / 2)
+        lone = floods.rates.pop(1)[-1]
+        cases = [
+            Case("beside one flood", "ours", partial(_beside, floods, 1, quiet)),
+            Case("beside two floods", "ours", partial(_beside, floods, 2, quiet)),
+            Case("alone", "floor", partial(_quiet, quiet)),
+        ]
+        measured = await interleave(cases, rounds)
+    rates = {number: sum(found) / len(found) for number, found in floods.rates.items()}
+    return Figure(
+        f"fairness, {name}",
+        f"A call of a session that makes few, beside sessions with {IN_FLIGHT} calls in flight: {name}",
+        measured=measured,
+        notes=[
+            "p99: " + ", ".join(f"{case.name} {percentile(case.samples, 99) * 1e3:.2f} ms" for case in measured),
+            "p99 ÷ alone: " + ", ".join(_ratios(measured, lambda samples: percentile(samples, 99))),
+            f"One flood: {lone:,.0f} calls/s before the first call of another session, {rates[1]:,.0f} beside the "
+            f"quiet one. Two floods: {rates[2]:,.0f} calls/s beside it.",
+        ],
+    )
+
+
+def _ratios(measured: list[Measured], of: Callable[[list[float]], float]) -> list[str]:
+    alone = next(case for case in measured if case.name == "alone")
+    return [f"{case.name} {of(case.samples) / of(alone.samples):.2f}" for case in measured if case is not alone]
 
 
 @pytest.mark.parametrize(
-    ("cells", "work", "seconds"),
-    [(4, rest, 0.1), (4, rest, 0.005), (4, burn, 0.005), (None, rest, 0.1), (None, rest, 0.005), (None, burn, 0.005)],
-    ids=[
-        "4 cells, 100 ms of rest",
-        "4 cells, 5 ms of rest",
-        "4 cells, 5 ms of work",
-        "100 ms of rest",
-        "5 ms of rest",
-        "5 ms of work",
+    ("name", "cells", "flood", "seconds"),
+    [
+        ("4 cells, 100 ms of rest", 4, rest, 0.1),
+        ("4 cells, 5 ms of rest", 4, rest, 0.005),
+        ("4 cells, 5 ms of work", 4, work, 0.005),
+        ("100 ms of rest", None, rest, 0.1),
+        ("5 ms of rest", None, rest, 0.005),
+        ("5 ms of work", None, work, 0.005),
     ],
 )
-def test_a_quiet_session_beside_two_that_flood(
-    benchmark: Any, tmp_path: Path, cells: int | None, work: Any, seconds: float
+def test_a_quiet_session_beside_floods(
+    publish: Publish, name: str, cells: int | None, flood: Any, seconds: float
 ) -> None:
-    run: Callable[[], Awaitable[dict[str, float]]] = lambda: _measured(tmp_path, cells, work, seconds)  # noqa: E731
-    found = benchmark.pedantic(lambda: anyio.run(run), rounds=1, iterations=1)
-    benchmark.extra_info.update(found)
-    print(found)
+    publish(partial(fairness, name=name, cells=cells, flood=flood, seconds=seconds), 3)

@@ -1,4 +1,4 @@
-"""Run the programs of tests as `subprocess.run` would, in forks of an interpreter that has imported toolcell.
+"""Run the programs of tests as `subprocess` would, in forks of an interpreter that has imported toolcell.
 
 Importing it takes as long as most programs do. For programs that are about the interpreter, its flags or its
 environment at the start, there is `subprocess`.
@@ -6,6 +6,7 @@ environment at the start, there is `subprocess`.
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -52,17 +53,11 @@ def run(
     With `fork_zygotes`, its zygotes are forked, too, where their start plays no part: watched.py.
     """
     assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
-    assert list(command[:2]) == PYTHON, command
-    order = {
-        "command": list(command),
-        "env": dict(os.environ if env is None else env),
-        "cwd": str(cwd or os.getcwd()),
-        "fork_zygotes": fork_zygotes,
-    }
+    order = _order(command, env, cwd, fork_zygotes)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         with _one_at_a_time:
             streams = [nothing.fileno(), out.fileno(), err.fileno()]
-            socket.send_fds(_server, [json.dumps(order).encode()], streams)
+            socket.send_fds(_server, [order], streams)
             pid = int(_server.recv(32))
             _server.settimeout(timeout)
             try:
@@ -75,6 +70,67 @@ def run(
             finally:
                 _server.settimeout(None)
         return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), _text(out), _text(err))
+
+
+class Started:
+    """A program that `start` has started: what tests use of a Popen with `stdout=PIPE, text=True`."""
+
+    def __init__(self, pid: int, stdout: IO[str], status: socket.socket) -> None:
+        self.pid, self.stdout = pid, stdout
+        self.returncode: int | None = None
+        self._status = status
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+        self.stdout.close()
+
+    def poll(self) -> int | None:
+        return self._ended(0.0)
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for its end. Raises TimeoutError."""
+        code = self._ended(timeout)
+        if code is None:
+            raise TimeoutError(f"{self.pid} has not ended after {timeout:g} s")
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float) -> int | None:
+        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+            self.returncode = os.waitstatus_to_exitcode(int(self._status.recv(32)))
+            self._status.close()
+        return self.returncode
+
+
+def start(command: Sequence[str]) -> Started:
+    """Start `[sys.executable, "-I", …]` with a pipe for its output, without input. It runs beside other programs."""
+    assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
+    order = _order(command, None, None, False)
+    reader, writer = os.pipe()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, os.fdopen(writer, "wb"), open(os.devnull) as nothing, _one_at_a_time:
+        socket.send_fds(_server, [order], [nothing.fileno(), writer, 2, theirs.fileno()])
+    return Started(int(ours.recv(32)), os.fdopen(reader), ours)
+
+
+def _order(command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None, fork_zygotes: bool) -> bytes:
+    assert list(command[:2]) == PYTHON, command
+    order = {
+        "command": list(command),
+        "env": dict(os.environ if env is None else env),
+        "cwd": str(cwd or os.getcwd()),
+        "fork_zygotes": fork_zygotes,
+    }
+    return json.dumps(order).encode()
 
 
 def _text(file: IO[bytes]) -> str:

@@ -6,6 +6,8 @@ import of toolcell. Where it goes on as another Python program (`os.execv`), it 
 
 With "fork_zygotes" in the message, zygotes of the program are forked by forking.py, which is our child.
 
+`programs.start` sends a socket too. The answers go to it, and other programs run meanwhile.
+
 This process is no child of the one that runs the tests, some of which end all children, or look for those that are
 left. It ends when the socket is closed.
 """
@@ -20,6 +22,8 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -73,26 +77,45 @@ def main(connection: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     while True:
-        order, streams, _flags, _address = socket.recv_fds(connection, 1 << 20, 3)
+        order, streams, _flags, _address = socket.recv_fds(connection, 1 << 20, 4)
         if not order:
             return
         words = json.loads(order)
+        asker = socket.socket(fileno=streams.pop()) if len(streams) > 3 else connection
         if words.pop("fork_zygotes"):
             forked_zygotes = forked_zygotes or zygotes()
             words["subprocess_of_zygotes"] = forked_zygotes
-        pid = os.fork()
-        if pid == 0:
-            connection.close()
-            for number, fd in enumerate(streams):
-                os.dup2(fd, number)
-                os.close(fd)
-            become(**words)
+        if asker is connection or os.fork() == 0:
+            run(words, streams, connection, asker)
         for fd in streams:
             os.close(fd)
-        connection.send(str(pid).encode())
-        connection.send(str(os.waitpid(pid, 0)[1]).encode())
-        while forked_zygotes and os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        if asker is not connection:
+            asker.close()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def run(words: dict[str, Any], streams: list[int], connection: socket.socket, asker: socket.socket) -> None:
+    """Fork the program, and answer its pid and its status. If it runs beside others, this process ends with it."""
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        asker.close()
+        for number, fd in enumerate(streams):
+            os.dup2(fd, number)
+            os.close(fd)
+        become(**words)
+    beside = asker is not connection
+    if beside:
+        for fd in (*streams, connection.detach()):
+            os.close(fd)
+    asker.send(str(pid).encode())
+    status = os.waitpid(pid, 0)[1]
+    with suppress(BrokenPipeError):  # nobody waits for it any more
+        asker.send(str(status).encode())
+    if beside:
+        os._exit(0)
 
 
 def become(command: list[str], env: dict[str, str], cwd: str, subprocess_of_zygotes: Any = None) -> NoReturn:
@@ -102,6 +125,7 @@ def become(command: list[str], env: dict[str, str], cwd: str, subprocess_of_zygo
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # TMPDIR may be another
     exec_other = os.execv
     setattr(os, "execv", go_on_as)  # noqa: B010 - for type checkers, it is another function
     while True:

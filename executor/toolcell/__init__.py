@@ -177,6 +177,7 @@ if TYPE_CHECKING:
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
     from .usage_limits import SessionUsage, UsageLimits
+    from .workspace_return import FileConflict, FileVersion, LeftOut, WorkspaceReturn
 
     __version__: str
     HostContext: TypeAlias = _HostContext[Session]
@@ -276,6 +277,7 @@ _HOMES = {
     "toolcell.agents": "AgentRun agent_tool delegate",
     "toolcell.request_help": "artifacts_text instructions_of preload_memory",
     "toolcell.session_result": "CallReport SessionResult SessionState",
+    "toolcell.workspace_return": "FileConflict FileVersion LeftOut WorkspaceReturn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -342,6 +344,8 @@ __all__ = [
     "Explanation",
     "FailureMode",
     "FetchedPage",
+    "FileConflict",
+    "FileVersion",
     "Filtered",
     "FullChannel",
     "FunctionToolset",
@@ -360,6 +364,7 @@ __all__ = [
     "Kind",
     "LanceDBMemory",
     "LastProgress",
+    "LeftOut",
     "Lifetime",
     "LimitExceeded",
     "LimitedResource",
@@ -458,6 +463,7 @@ __all__ = [
     "WebhookChannel",
     "WithMetadata",
     "WorkspaceReader",
+    "WorkspaceReturn",
     "WorkspaceWriter",
     "Wrapper",
     "agent_tool",

@@ -46,6 +46,7 @@ from .session_result import CallReport, SessionResult, SessionState
 from .telemetry import Metrics
 from .telemetry.tracing import Telemetry
 from .usage_limits import SessionUsage, UsageLimits
+from .workspace_return import WorkspaceReturn
 
 __all__ = ["Session", "Supervisor", "preload_memory"]
 
@@ -348,6 +349,10 @@ class Session:
         """As `toolcell.Session.tools`."""
         return self._running().call(self._inner.tools)
 
+    def bring_back(self) -> WorkspaceReturn:
+        """As `toolcell.Session.bring_back`."""
+        return self._running().call(self._inner.bring_back)
+
     @named
     def suspend(self, *, grace_s: float | None = None) -> None:
         """As `toolcell.Session.suspend`."""
@@ -634,6 +639,10 @@ class Supervisor:
     def status(self) -> SupervisorStatus:
         """As `toolcell.Supervisor.status`."""
         return self._inner.status()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """As `toolcell.Supervisor.nodes`."""
+        return self._inner.nodes()
 
 
 def preload_memory(session: Session, query: str, *, limit: int = 5, max_chars: int = request_help.MEMORY_CHARS) -> str:

@@ -1,7 +1,7 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
-import json
 from collections.abc import Coroutine, Iterable, Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
@@ -34,8 +34,10 @@ from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .session_result import CallReport, SessionResult, SessionState
+from .sessions.idempotency import json_of
 from .sessions.opening import opening_of
 from .usage_limits import SessionUsage, UsageLimits
+from .workspace_return import WorkspaceReturn
 
 if TYPE_CHECKING:
     from toolcell_tools.exports import Export
@@ -287,12 +289,12 @@ class Session:
                 return await attempt(context, name, arguments)
             return await traced(telemetry, context, name, arguments)
         misuse.check_callable("repair", repair)
-        misuse.check_texts(idempotency_key=idempotency_key)
+        misuse.check_keys(idempotency_key=idempotency_key)
         step = dispatch if telemetry is None else partial(traced, telemetry)
         if idempotency_key is None:
             return await step(context, name, arguments, repair)
         context = context._replace(fate=CallFate())
-        asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
+        asked = (name, json_of(arguments))
         run = partial(step, context, name, arguments, repair)
         return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
@@ -432,14 +434,18 @@ class Session:
         """
         core = self._core
         core.check_open()
-        misuse.check_texts(task_id=task_id, call_id=call_id)
+        misuse.check_keys(task_id=task_id)
+        misuse.check_texts(call_id=call_id)
         misuse.check_callable("repair", repair)
         misuse.check_callable("on_progress", on_progress)
         misuse.check_callable("on_output", on_output)
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         named = core.name_of(name)
-        arguments: Mapping[str, Any] = {} if args is None else args
+        try:
+            arguments: Mapping[str, Any] = {} if args is None else deepcopy(args)  # the task begins later
+        except Exception as error:  # of an object of the program, or too deep
+            raise UsageError(f"The arguments cannot be copied: {type(error).__name__}. Pass JSON data.") from error
 
         async def run(id: str) -> ToolResult:
             return await self.call(
@@ -503,6 +509,7 @@ class Session:
         )
         child = core.open_child(opening)
         session = Session(child)
+        await child.prepare()
         await child.tell("on_session", "opened", None)
         return session
 
@@ -543,6 +550,14 @@ class Session:
         or if its parent is."""
         self._core.wake()
         await self._core.tell("on_resume")
+
+    async def bring_back(self) -> WorkspaceReturn:
+        """Write what the session has changed so far into its workspace here, if that was sent to a node of a cluster.
+        Calls may run meanwhile; a file that they write at the moment is left out. Without a cluster, the changes are
+        here already, and the report is empty. Raises UsageError on a closed session."""
+        self._core.check_open()
+        work = self._core.returning(last=False)
+        return WorkspaceReturn() if work is None else await work()
 
     @named
     async def close(

@@ -8,6 +8,7 @@ from toolcell_tools.artifact import Artifact
 from toolcell_tools.errors import ToolError
 
 from .usage_limits import SessionUsage
+from .workspace_return import WorkspaceReturn
 
 __all__ = ["CallReport", "SessionResult", "SessionState"]
 
@@ -48,6 +49,7 @@ class SessionResult(_FromSession):
     `outcome` is a final state, and `summary` the text that the program gave to `Session.close`. `artifacts` are the
     last 1,000 paths that its calls and those of the sessions below it made or changed, without data and diffs.
     `usage` counts all these calls. `errors` are its own calls that failed for good, the last 100.
+    `returned` is what came back from a workspace that was sent to a node of a cluster, None if none was.
     """
 
     outcome: SessionState
@@ -55,3 +57,4 @@ class SessionResult(_FromSession):
     artifacts: tuple[Artifact, ...] = ()
     usage: SessionUsage = SessionUsage()
     errors: tuple[CallReport, ...] = ()
+    returned: WorkspaceReturn | None = None

@@ -262,6 +262,7 @@ class Supervisor:
             )
         )
         session = Session(core)
+        await core.prepare()
         await core.tell("on_session", "opened", None)
         return session
 
@@ -300,6 +301,11 @@ class Supervisor:
     def status(self) -> "SupervisorStatus":
         """The kernel's mechanisms, as probed at the start, and the present state of the zygotes."""
         return self._runtime.calls.status()
+
+    def nodes(self) -> "list[dict[str, Any]]":
+        """The nodes of its cluster, as JSON data. Each has its `id`, `state`, `calls`, `sessions`, `losses`, `labels`
+        and `problems`, and what it last told of its cells and memory. Empty without a cluster."""
+        return self._runtime.calls.nodes()
 
 
 def runtime_of(supervisor: Supervisor) -> "Runtime":

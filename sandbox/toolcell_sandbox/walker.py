@@ -204,14 +204,14 @@ def content(held: int, most: int) -> bytes:
     """The first `most` bytes of a held regular file. Raises OSError with errno EINVAL for any other type."""
     if not stat.S_ISREG(os.fstat(held).st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
-    with os.fdopen(_readable(held), "rb", buffering=0) as file:
+    with os.fdopen(readable(held), "rb", buffering=0) as file:
         raw = bytearray()
         while len(raw) < most and (more := file.read(most - len(raw))):
             raw += more
         return bytes(raw)
 
 
-def _readable(held: int) -> int:
+def readable(held: int) -> int:
     """Open a held regular file for reading. Fails with EAGAIN, without waiting, if it is leased (fcntl(2))."""
     return os.open(_proc(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -365,7 +365,7 @@ class Copies:
             os.close(new)
 
     def _copy_file(self, held: int, info: os.stat_result, new_name: str, new_parent: int) -> None:
-        source = _readable(held)
+        source = readable(held)
         try:
             new = os.open(new_name, _NEW_FILE, 0o600, dir_fd=new_parent)
             try:

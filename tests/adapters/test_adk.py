@@ -89,6 +89,24 @@ def stream(to: int) -> Any:
     yield from range(to)
 
 
+class Measured(Shout):
+    """Declares what it responds, as OpenAPI has it."""
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        response = types.Schema(type=types.Type.OBJECT, properties={"size": types.Schema(type=types.Type.INTEGER)})
+        return super()._get_declaration().model_copy(update={"response": response})
+
+
+def count(text: str) -> int:
+    """Count."""
+    return len(text) if text else "none"  # type: ignore[return-value]
+
+
+def portrait() -> list[types.Part]:
+    """Draw a portrait."""
+    return [types.Part.from_bytes(data=PNG, mime_type="image/png")]
+
+
 ASK = from_adk("google.adk.tools._request_input_tool:request_input", name="ask", needs={Capability.READ})
 TOOLS = [
     *KIT,
@@ -96,7 +114,9 @@ TOOLS = [
     ASK,
     from_adk(Shout(), needs={Capability.READ}),  # so that ADK is loaded in cells of these tools only
     from_adk(FunctionTool(draw), needs={Capability.READ}),
+    from_adk(FunctionTool(portrait), needs={Capability.READ}),
     from_adk(FunctionTool(where)),
+    from_adk(FunctionTool(count)),
     from_adk(FunctionTool(where, require_confirmation=True), name="asked_where", needs={Capability.READ}),
 ]  # fmt: skip
 
@@ -280,6 +300,22 @@ async def test_errors_and_media_of_tools_of_adk_are_results(main: Session) -> No
     assert result.output == ["owl"] and result.content == [ImageBlock.from_bytes(PNG, "image/png")]
     error = (await main.call("draw", {"text": ""})).error
     assert error and error.message == "nothing to draw"
+
+
+async def test_results_of_tools_of_adk_are_held_against_their_schemas(main: Session) -> None:
+    declared = {one.name: one.output_schema for one in await main.tools()}
+    assert declared["count"] == {"type": "integer"} and declared["portrait"] is None  # its result is content
+    assert (await main.call("count", {"text": "owl"})).output == 3
+    error = (await main.call("count", {"text": ""})).error
+    assert error and "output schema" in error.message
+    assert (await main.call("portrait", {})).content == [ImageBlock.from_bytes(PNG, "image/png")]
+
+
+def test_the_declared_response_of_a_tool_of_adk_is_its_output_schema() -> None:
+    assert from_adk(Measured()).declaration.output_schema == {
+        "type": "object",
+        "properties": {"size": {"type": "integer"}},
+    }
 
 
 async def test_an_import_path_of_a_tool_of_adk_is_imported_in_the_cell(main: Session) -> None:

@@ -8,11 +8,12 @@ import pytest
 from deepagents import create_deep_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from tests.adapters.kit import KIT
+from tests.adapters.kit import KIT, NAP_S, PNG
 from tests.adapters.test_langchain import THREAD, Scripted, told
 from tests.conftest import Supervise
+from tests.helpers import until
 
-from toolcell import Session, TierPolicy, UsageError
+from toolcell import Session, Supervisor, TierPolicy, UsageError
 from toolcell.adapters.deepagents import SessionSandbox, workspace_tools
 from toolcell.adapters.langchain import to_langchain_tools
 
@@ -101,7 +102,47 @@ async def test_without_await_it_works_in_another_thread_and_refuses_to_block_the
         box.execute("echo hi")
 
 
-async def test_a_command_that_needs_approval_interrupts_the_agent(supervise: Supervise, workspace: Path) -> None:
+async def test_errors_pictures_and_parallel_calls_are_those_of_langchain_s_tools(main: Session) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("fail", {"why": "rain"}), ("crash", {}), ("picture", {}), ("nap", {}), ("nap", {}), ("call_id", {})
+    ]  # fmt: skip
+    messages = await told_of(main, calls)
+    assert messages["c1"].status == messages["c2"].status == "error" and "rain" in str(messages["c1"].content)
+    assert messages["c3"].artifact.content[0].to_bytes() == PNG
+    assert abs(messages["c4"].artifact.output - messages["c5"].artifact.output) < NAP_S
+    assert messages["c6"].content == '"c6"'
+
+
+async def test_progress_of_a_tool_is_in_the_custom_stream(main: Session) -> None:
+    tools = await to_langchain_tools(main)
+    agent: Any = create_deep_agent(Scripted(turns=[[("steps", {"number": 1})]]), tools, backend=SessionSandbox(main))
+    said = [one async for one in agent.astream({"messages": [("user", "go")]}, stream_mode="custom")]
+    assert [one["toolcell_progress"]["message"] for one in said] == ["step 0"]
+
+
+async def test_a_cancelled_run_ends_the_command_in_its_cell(main: Session, shared: Supervisor, workspace: Path) -> None:
+    agent: Any = create_deep_agent(
+        Scripted(turns=[[("execute", {"command": "touch running; sleep 60"})]]), backend=SessionSandbox(main)
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(agent.ainvoke, {"messages": [("user", "go")]})
+        await until(lambda: (workspace / "running").exists())
+        tasks.cancel_scope.cancel()
+    await until(lambda: "busy" not in repr(shared))
+
+
+async def test_a_picture_of_the_workspace_is_read_as_a_content_block(main: Session) -> None:
+    (main.workspace / "dot.png").write_bytes(PNG)
+    message = (await told_of(main, [("read_file", {"file_path": "/dot.png"})]))["c1"]
+    assert [one["type"] for one in message.content_blocks] == ["image"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "word"), [({"type": "approve"}, "ran"), ({"type": "reject", "message": "not today"}, "not today")]
+)
+async def test_a_command_that_needs_approval_interrupts_the_agent(
+    supervise: Supervise, workspace: Path, decision: dict[str, str], word: str
+) -> None:
     async with supervise(workspace_tools(), policy=TierPolicy(system="ask")) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         agent: Any = create_deep_agent(
@@ -112,5 +153,5 @@ async def test_a_command_that_needs_approval_interrupts_the_agent(supervise: Sup
         state = await agent.ainvoke({"messages": [("user", "go")]}, THREAD)
         (pause,) = state["__interrupt__"]
         assert pause.value["toolcell"]["tool"] == "workspace_run"
-        state = await agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
-        assert "ran" in told(state)["c1"].content
+        state = await agent.ainvoke(Command(resume={"decisions": [decision]}), THREAD)
+        assert word in told(state)["c1"].content

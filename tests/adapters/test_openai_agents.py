@@ -8,9 +8,10 @@ import pytest
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, Runner, RunState, function_tool
 from agents.items import ToolCallOutputItem
 from agents.testing import ScriptedModel, assistant_message, function_call
+from pydantic import BaseModel
 from tests.adapters.kit import KIT, NAP_S, started
 
-from toolcell import Session, UsageError
+from toolcell import Session, ToolFailure, UsageError, tool
 from toolcell.adapters.openai_agents import from_openai_agents, toolcell_function_tool, toolcell_function_tools
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,26 @@ def with_context(ctx: RunContextWrapper[None], text: str) -> str:
     return text
 
 
-TOOLS = [*KIT, from_openai_agents(shout), from_openai_agents(careful)]
+class Size(BaseModel):
+    width: int
+    unit: str = "cm"
+
+
+@tool(output_schema=Size)
+def measure(width: int) -> Size:
+    """Measure."""
+    if width < 0:
+        raise ToolFailure("no width is negative")
+    return Size(width=width)
+
+
+@function_tool(output_json_schema=Size.model_json_schema(mode="serialization"))
+def weigh(width: int) -> dict[str, Any]:
+    """Weigh."""
+    return {"width": width, "unit": "cm"} if width else {"width": "none"}
+
+
+TOOLS = [*KIT, measure, from_openai_agents(shout), from_openai_agents(careful), from_openai_agents(weigh)]
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +122,20 @@ async def test_an_error_is_text_for_the_model_and_the_run_goes_on(
 async def test_a_picture_is_a_structured_output(main: Session) -> None:
     text, image = (await told_of(main, call("picture", {})))["c1"]
     assert text.text == '{"drawn":true}' and image.image_url.startswith("data:image/png;base64,iVBOR")
+
+
+async def test_output_schemas_are_offered_where_the_program_says_so(main: Session) -> None:
+    assert all(one.output_json_schema is None for one in await toolcell_function_tools(main))
+    tools = {one.name: one for one in await toolcell_function_tools(main, output_schemas=True)}
+    offered = tools["measure"].output_json_schema
+    assert offered and offered["required"] == ["width", "unit"] and offered["additionalProperties"] is False
+    assert tools["pay"].output_json_schema is None  # the SDK takes no open object
+    calls = [call("measure", {"width": 2}), call("measure", {"width": -1}, "c2"), call("picture", {}, "c3")]
+    agent = await agent_of(main, calls, output_schemas=True)
+    told = outputs(await Runner.run(agent, "go", run_config=QUIET))
+    assert json.loads(told["c1"]) == {"width": 2, "unit": "cm"}
+    assert json.loads(told["c2"])["error"]["message"] == "no width is negative"
+    assert told["c3"][1].image_url.startswith("data:image/png")
 
 
 async def test_calls_of_one_turn_run_side_by_side(main: Session) -> None:
@@ -178,6 +212,11 @@ class TestFromOpenAIAgents:
         assert tools["shout"].description == "Say it loudly."
         assert tools["shout"].parameters_schema["properties"]["times"]["description"] == "How often."
         assert (await main.call("shout", {"text": "a", "times": 2})).output == "AA"
+
+    async def test_results_are_held_against_the_output_schema(self, main: Session) -> None:
+        assert (await main.call("weigh", {"width": 2})).output == {"width": 2, "unit": "cm"}
+        error = (await main.call("weigh", {"width": 0})).error
+        assert error and "output schema" in error.message
 
     async def test_a_tool_that_needs_approval_needs_the_supervisor_s(self, main: Session) -> None:
         assert (await main.explain("careful", {"text": "a"})).decision == "ask"

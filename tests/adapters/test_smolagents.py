@@ -21,9 +21,9 @@ from smolagents.models import (
     get_tool_json_schema,
 )
 from smolagents.monitoring import LogLevel
-from tests.adapters.kit import KIT, NAP_S
+from tests.adapters.kit import KIT, NAP_S, pay
 
-from toolcell import Capability, Supervisor, UsageError, blocking, tool
+from toolcell import ApprovalRequest, Approved, Capability, Denied, Supervisor, UsageError, blocking, tool
 from toolcell.adapters.smolagents import SmolagentsToolError, from_smolagents, to_smolagents_tools
 from toolcell.adapters.smolagents_executor import CellPythonExecutor, PythonCell
 
@@ -76,6 +76,19 @@ class Draw(smolagents.Tool):
         return Image.new("RGB", (size, size))
 
 
+class Weigh(smolagents.Tool):
+    """A tool of smolagents with an output schema."""
+
+    name = "weigh"
+    description = "Weigh."
+    inputs = {"text": {"type": "string", "description": "What."}}  # noqa: RUF012
+    output_type = "object"
+    output_schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}  # noqa: RUF012
+
+    def forward(self, text: str) -> Any:
+        return {"grams": len(text)} if text else {"grams": "none"}
+
+
 class Look(smolagents.Tool):
     """A tool whose input is a picture."""
 
@@ -92,6 +105,7 @@ TOOLS: list[Any] = [
     *KIT,
     greet,
     PythonCell(),
+    from_smolagents(Weigh(), needs={Capability.READ}),
     from_smolagents(WHERE),
     from_smolagents(Draw(), needs={Capability.READ}),  # so that smolagents is loaded in cells of this tool only
 ]
@@ -183,6 +197,29 @@ def test_an_error_is_the_step_s_error_and_the_agent_goes_on(
 ) -> None:
     step = run(session, call)
     assert word in step.error.message
+
+
+class Person:
+    """The approver of a program, who says this."""
+
+    def __init__(self, answer: Approved | Denied) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
+        self.asked.append(request.preview.summary)
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [(Approved(), "{'paid': 50}"), (Approved({"amount": 20}), "{'paid': 20}"), (Denied("too much"), "too much")],
+)
+def test_the_supervisor_s_approver_is_asked(workspace: Path, answer: Approved | Denied, word: str) -> None:
+    person = Person(answer)
+    with blocking.Supervisor([pay], approver=person) as supervisor:
+        step = run(supervisor.open_session("main", workspace=workspace), ("pay", {"amount": 50}))
+    assert word in (step.observations or "") + str(step.error or "") and person.asked == ["Spend 50"]
 
 
 def test_a_picture_is_kept_in_the_agent_s_state(session: blocking.Session) -> None:
@@ -331,6 +368,14 @@ def test_tools_of_smolagents_run_in_cells(session: blocking.Session) -> None:
     assert error and error.kind == "validation"
     (picture,) = session.call("draw", {"size": 2}).content
     assert picture.type == "image"
+
+
+def test_output_schemas_are_kept_both_ways(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session)}
+    assert (tools["pay"].output_type, tools["pay"].output_schema) == ("object", pay.declaration.output_schema)
+    assert session.call("weigh", {"text": "owl"}).output == {"grams": 3}
+    error = session.call("weigh", {"text": ""}).error
+    assert error and "output schema" in error.message
 
 
 @pytest.mark.parametrize(("given", "said"), [(Look(), "path of a file"), ("os.path:join", "no tool of smolagents")])

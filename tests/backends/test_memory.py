@@ -18,6 +18,7 @@ from toolcell.backends import (
     SQLiteMemory,
     Unreachable,
 )
+from toolcell.backends.records import room_of
 
 pytestmark = pytest.mark.anyio
 
@@ -112,6 +113,28 @@ async def test_any_namespace_is_used_as_it_is_or_refused(memory: SQLiteMemory, n
         return
     assert await found(memory, "hello", namespace) == ["hello"]
     assert await found(memory, "hello", "a") == await found(memory, "hello", namespace + "x") == []
+
+
+async def test_a_namespace_has_the_same_order_by_itself_or_beside_others(memory: SQLiteMemory) -> None:
+    for number, text in enumerate(["an apple", "an apple", "a pear", "apple pear", "apple, apple"]):
+        await memory.store(a_record(text, id=str(number)), namespace="a")
+
+    async def order() -> list[str]:
+        return [record.id for record in await memory.search("apple", limit=10, namespace="a")]
+
+    alone = await order()
+    assert alone == ["4", "3", "1", "0"], "the newest of equals first"
+    await memory.store(a_record("a quince"), namespace="few")
+    assert await order() == alone
+    for _ in range(30):
+        await memory.store(a_record("a quince"), namespace="many")
+    assert await order() == alone
+
+
+async def test_the_name_under_which_a_namespace_is_indexed_finds_nothing(memory: SQLiteMemory) -> None:
+    await memory.store(a_record("hello"), namespace="a")
+    for query in (room_of("a"), f"_{room_of('a')}", f"hello {room_of('a')}"):
+        assert await found(memory, query) == (["hello"] if "hello" in query else [])
 
 
 async def test_words_without_spaces_between_them_are_found_too(memory: SQLiteMemory) -> None:

@@ -44,6 +44,20 @@ def cli(warm: None) -> Run:
     return run
 
 
+@pytest.fixture(scope="module")
+def once(warm: None) -> Run:
+    """As `cli`, for a command that several tests of a module look at: it runs once."""
+    runs: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
+
+    def run(*arguments: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = (*(before or []), sys.executable, "-I", "-m", "toolcell.cli", *arguments)
+        if command not in runs:
+            runs[command] = programs.run(command, timeout=90)
+        return runs[command]
+
+    return run
+
+
 @pytest.fixture
 def allowed() -> list[str]:
     """The demo's options for a machine that lacks what `TOOLCELL_TEST_ALLOW_MISSING` names."""

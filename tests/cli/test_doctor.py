@@ -24,9 +24,9 @@ def test_every_mechanism_and_identity_is_explained() -> None:
     assert IDENTITY.keys() == {"root", "rootless", "userns-root"}
 
 
-def test_it_names_every_mechanism_and_says_that_all_is_well(cli: Run, anyone: list[str]) -> None:
-    done = cli("doctor", "--verbose", before=anyone)
-    found = json.loads(cli("doctor", "--json", before=anyone).stdout)
+def test_it_names_every_mechanism_and_says_that_all_is_well(once: Run, anyone: list[str]) -> None:
+    done = once("doctor", "--verbose", before=anyone)
+    found = json.loads(once("doctor", "--json", before=anyone).stdout)
     for mechanism in found["mechanisms"]:
         assert f"{mechanism['state']:<11}  {mechanism['name']} " in done.stdout
     assert ("Everything that toolcell requires is here." in done.stdout) == found["ok"]
@@ -34,9 +34,9 @@ def test_it_names_every_mechanism_and_says_that_all_is_well(cli: Run, anyone: li
     assert done.stderr == ""
 
 
-def test_by_default_it_says_on_one_screen_what_there_is(cli: Run, anyone: list[str]) -> None:
-    done = cli("doctor", before=anyone)
-    found = json.loads(cli("doctor", "--json", before=anyone).stdout)
+def test_by_default_it_says_on_one_screen_what_there_is(once: Run, anyone: list[str]) -> None:
+    done = once("doctor", before=anyone)
+    found = json.loads(once("doctor", "--json", before=anyone).stdout)
     said = done.stdout.splitlines()
     assert len(said) <= 20
     on = [mechanism for mechanism in found["mechanisms"] if mechanism["state"] == "on"]
@@ -47,11 +47,11 @@ def test_by_default_it_says_on_one_screen_what_there_is(cli: Run, anyone: list[s
     assert f"Running as {IDENTITY[found['identity']]}" in said
     assert "  worker: writes its own /tmp; runs no program; no network; 30 s, 256 MiB, 16 processes" in said
     assert said[-1] == "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
-    assert len(cli("doctor", "-v", before=anyone).stdout.splitlines()) > 100
+    assert len(once("doctor", "-v", before=anyone).stdout.splitlines()) > 100
 
 
-def test_as_json_it_is_the_report_and_the_machine(cli: Run, anyone: list[str]) -> None:
-    done = cli("doctor", "--json", before=anyone)
+def test_as_json_it_is_the_report_and_the_machine(once: Run, anyone: list[str]) -> None:
+    done = once("doctor", "--json", before=anyone)
     found: dict[str, Any] = json.loads(done.stdout)
     missing = {mechanism["name"] for mechanism in found["mechanisms"] if mechanism["state"] == "missing"}
     assert missing <= set(ALLOWED)
@@ -61,13 +61,38 @@ def test_as_json_it_is_the_report_and_the_machine(cli: Run, anyone: list[str]) -
     assert {mechanism["name"] for mechanism in found["mechanisms"]} <= set(NAMES)
 
 
-def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(tmp_path: Path) -> None:
-    short = _in_a_cell(tmp_path, "doctor").output["stdout"]
+IN_A_CELL = ("doctor", "doctor --verbose", "doctor --json > report.json", "demo")
+"""The report goes to a file, because `shell` shortens a long output."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("in-a-cell")
+
+
+@pytest.fixture(scope="module")
+def in_a_cell(place: Path) -> dict[str, ToolResult]:
+    """The results of the commands `IN_A_CELL` in a cell of ours with this workspace."""
+
+    async def run() -> dict[str, ToolResult]:
+        python = shlex.quote(os.path.abspath(sys.executable))
+        async with Supervisor(base_tools(), allow_missing=ALLOWED) as supervisor:
+            session = await supervisor.open_session(SessionKind.MAIN, workspace=place)
+            return {
+                command: await session.call("shell", {"command": f"{python} -I -m toolcell.cli {command}"})
+                for command in IN_A_CELL
+            }
+
+    return anyio.run(run)
+
+
+def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(in_a_cell: dict[str, ToolResult]) -> None:
+    short = in_a_cell["doctor"].output["stdout"]
     assert short.startswith("Missing: ")
     first = short.partition("\n\n")[0]
     assert "  cure: " in first and "A supervisor refuses to start here." in first and "mount_namespace" in first
     assert "rest on two layers\n  1 write outside what its profile makes writable: " in short
-    result = _in_a_cell(tmp_path, "doctor --verbose")
+    result = in_a_cell["doctor --verbose"]
     assert result.output["exit_code"] == 1, result
     said = result.output["stdout"]
     assert "missing      mount_namespace" in said
@@ -78,17 +103,18 @@ def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(tmp_path: P
     assert "off  read-only mounts in a root of its own (lacks mount_namespace" in said
 
 
-def test_where_one_mechanism_takes_others_with_it_its_cure_is_printed_once(tmp_path: Path) -> None:
+def test_where_one_mechanism_takes_others_with_it_its_cure_is_printed_once(
+    in_a_cell: dict[str, ToolResult], place: Path
+) -> None:
     for options in ("", " --verbose"):
-        said = _in_a_cell(tmp_path, f"doctor{options}").output["stdout"]
+        said = in_a_cell[f"doctor{options}"].output["stdout"]
         first, _, rest = said.partition("\n\n")
         assert first.count("Missing: ") == first.count("  cure: ") == 1, said
         assert "allow_missing={'user_namespace', 'mount_namespace', 'pid_namespace', " in first
         assert "Without them code in a cell can outlive its call (promise 5)" in first
         cure = first.partition("  cure: ")[2].partition("\n")[0]
         assert rest.count(cure) == bool(options), said
-    _in_a_cell(tmp_path, "doctor --json > report.json")  # a file, because `shell` shortens a long output
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((place / "report.json").read_text())
     (proc,) = (row for row in report["mechanisms"] if row["name"] == "proc")
     assert proc["cure"] == cure
 
@@ -137,9 +163,9 @@ def test_what_is_missing_takes_its_layer_from_its_promises(missing: set[str], ve
             assert set(layer.lacks(report.on)) <= missing
 
 
-def test_each_promise_is_told_with_both_layers_here(cli: Run, anyone: list[str]) -> None:
-    said = cli("doctor", "--verbose", before=anyone).stdout
-    found = json.loads(cli("doctor", "--json", before=anyone).stdout)
+def test_each_promise_is_told_with_both_layers_here(once: Run, anyone: list[str]) -> None:
+    said = once("doctor", "--verbose", before=anyone).stdout
+    found = json.loads(once("doctor", "--json", before=anyone).stdout)
     for number, (promise, row) in enumerate(zip(PROMISES, found["promises"], strict=True), 1):
         assert f"  {number} {promise.text}: {row['verdict']}\n" in said
         assert all(f"      {'on ' if layer['on'] else 'off'}  {layer['text']}" in said for layer in row["layers"])
@@ -266,8 +292,8 @@ def test_the_filter_is_shown_instruction_by_instruction(cli: Run) -> None:
     assert without.stdout.splitlines()[0] == "   0  load architecture"
 
 
-def test_a_demo_that_cannot_run_says_why_and_where_to_look(tmp_path: Path) -> None:
-    result = _in_a_cell(tmp_path, "demo")
+def test_a_demo_that_cannot_run_says_why_and_where_to_look(in_a_cell: dict[str, ToolResult]) -> None:
+    result = in_a_cell["demo"]
     assert result.output["exit_code"] == 1, result
     assert "The demo cannot run here: The sandbox mechanism" in result.output["stdout"]
     assert "`toolcell doctor`" in result.output["stdout"]
@@ -275,16 +301,6 @@ def test_a_demo_that_cannot_run_says_why_and_where_to_look(tmp_path: Path) -> No
     options = shown[shown.index("--allow-missing") :]
     assert options[::2] == ["--allow-missing"] * (len(options) // 2) and "pid_namespace" in options[1::2], options
     assert "Traceback" not in result.output["stderr"]
-
-
-def _in_a_cell(workspace: Path, command: str) -> ToolResult:
-    async def run() -> ToolResult:
-        async with Supervisor(base_tools(), allow_missing=ALLOWED) as supervisor:
-            session = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
-            python = shlex.quote(os.path.abspath(sys.executable))
-            return await session.call("shell", {"command": f"{python} -I -m toolcell.cli {command}"})
-
-    return anyio.run(run)
 
 
 def test_it_says_what_protected_names_rest_on() -> None:

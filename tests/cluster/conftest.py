@@ -4,70 +4,37 @@ Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. E
 """
 
 import logging
-import os
-import sys
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-
 import anyio
 import psutil
 import pytest
 import ray
-from ray.cluster_utils import Cluster
+from tests.cluster.nodes import LEASE_S, RayNodes
 from tests.conftest import Supervise, small_profiles
 
 from toolcell import Session, Supervisor
 from toolcell.cluster import RayCluster
 
-MOST_BYTES = 100_000_000
-"""The object store of a node."""
-LEASE_S = 3.0
-
-
-class RayNodes:
-    """The cluster of these tests, with a head and another node. Tests may kill nodes and add others."""
-
-    def __init__(self) -> None:
-        self.cluster: Any = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 1, "object_store_memory": MOST_BYTES, "include_dashboard": False},
-        )
-        self.second = self.add()
-
-    def add(self) -> Any:
-        """Start another node."""
-        return self.cluster.add_node(num_cpus=1, object_store_memory=MOST_BYTES)
-
-    def kill(self, node: Any) -> None:
-        """End all processes of a node at once."""
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    def close(self) -> None:
-        self.cluster.shutdown()
+__all__ = ["LEASE_S", "RayNodes", "on_cluster"]
 
 
 @pytest.fixture(scope="session")
 def ray_nodes(tmp_path_factory: pytest.TempPathFactory, runtime_directory: None) -> Iterator[RayNodes]:
     """The cluster. At its end, no process that it started is left."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path[:1]]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own
-        nodes = RayNodes()
-        started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-        try:
-            ray.init(address=nodes.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-            yield nodes
-            anyio.run(RayCluster().remove)
-        finally:
-            ray.shutdown()
-            nodes.close()
+    nodes = RayNodes()
+    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    try:
+        ray.init(address=nodes.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        yield nodes
+        anyio.run(RayCluster().remove)
+    finally:
+        ray.shutdown()
+        nodes.close()
     _gone, alive = psutil.wait_procs(started, timeout=20.0)
     assert not alive, f"processes of the cluster are left: {alive}"
 
@@ -89,12 +56,14 @@ def nothing_is_left_of_the_module() -> None:
 
 @pytest.fixture(scope="module")
 def options(ray_nodes: RayNodes) -> dict[str, Any]:
+    ray_nodes.settle()
     return {"cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
 
 
 @pytest.fixture
 def supervise(ray_nodes: RayNodes) -> Supervise:
     """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster."""
+    ray_nodes.settle()
 
     def make(tools: Any = (), **options: Any) -> Supervisor:
         defaults: dict[str, Any] = {"profiles": small_profiles(), "cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}

@@ -1,6 +1,5 @@
 """A supervisor on a cluster: where calls run, what stays with the driver, and the trust between the parts."""
 
-import json
 import os
 import re
 import subprocess
@@ -23,6 +22,7 @@ from toolcell import (
     SandboxUnavailableError,
     Supervisor,
     ToolContext,
+    UsageError,
     base_tools,
     host_tool,
     tool,
@@ -50,6 +50,12 @@ def remember(ctx: ToolContext, text: str) -> list[str]:
     ctx.require.memory_writer.store(text)
     ctx.require.channel.send(f"stored {text}")
     return [record.text for record in ctx.require.memory.search(text)]
+
+
+@tool(needs={Capability.MEMORY_READ})
+def search(ctx: ToolContext) -> str:
+    """Search the memory."""
+    return ctx.require.memory.search("x")[0].text
 
 
 @host_tool
@@ -101,7 +107,7 @@ async def test_sessions_of_one_workspace_are_on_one_node(shared: Supervisor, wor
     sessions = [await shared.open_session("main", workspace=workspace) for _ in range(3)]
     for session in sessions:
         await session.call("double", {"number": 1})
-    assert sorted(node["sessions"] for node in runtime_of(shared).calls.nodes()) == [0, 3]  # type: ignore[type-var]
+    assert sorted(node["sessions"] for node in runtime_of(shared).calls.nodes()) == [0, 3]
     for session in sessions:
         await session.close()
 
@@ -112,6 +118,15 @@ async def test_the_channel_and_the_memory_are_the_drivers(shared: Supervisor, wo
     assert (await session.call("remember", {"text": "the sea"})).unwrap() == ["the sea"]
     assert [text for text, _sender in channel.sent] == ["stored the sea"]
     await session.close()
+
+
+async def test_the_memory_can_be_each_nodes_own(supervise: Supervise, tmp_path: Path) -> None:
+    cluster = RayCluster(lease_s=LEASE_S, min_nodes=2, memory="tests.cluster.placed:PidMemory")
+    async with supervise([search], cluster=cluster) as supervisor:
+        sessions = [await supervisor.open_session("main", workspace=tmp_path / name) for name in ("a", "b")]
+        processes = {int((await session.call("search")).unwrap()) for session in sessions}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
 
 
 async def test_a_host_tool_runs_in_the_drivers_process(shared: Supervisor, workspace: Path) -> None:
@@ -238,27 +253,12 @@ async def test_a_cluster_that_is_not_there_is_said_at_the_start(monkeypatch: pyt
     await RayCluster(namespace="another").remove()
 
 
-async def test_calls_beyond_the_cells_are_a_demand_for_machines(
-    supervise: Supervise, workspace: Path, ray_nodes: RayNodes
-) -> None:
-    small = RayCluster(namespace="small", lease_s=LEASE_S, max_cells=1, min_nodes=2)
-    async with supervise(base_tools(), cluster=small) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(session.call, "shell", {"command": "sleep 1"})
-            with anyio.fail_after(10.0):
-                await until(lambda: _demanded() >= 3)
-    await small.remove()
-
-
-def _demanded() -> int:
-    """The machines that Ray's autoscaler is asked for."""
-    from ray._private import ray_constants
-    from ray.experimental import internal_kv
-
-    found = internal_kv._internal_kv_get(ray_constants.AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
-    return len(json.loads(found)) if found else 0
+async def test_a_driver_with_other_settings_than_the_first_is_refused_at_its_start(supervise: Supervise) -> None:
+    first, second = (RayCluster(namespace="small", lease_s=LEASE_S, max_cells=cells, min_nodes=2) for cells in (1, 2))
+    async with supervise(base_tools(), cluster=first):
+        with pytest.raises(UsageError, match="started by another driver with max_cells=1"):
+            await supervise(base_tools(), cluster=second).start()
+    await first.remove()
 
 
 async def test_the_status_lists_the_nodes(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:

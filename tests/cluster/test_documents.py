@@ -1,4 +1,4 @@
-"""The programs of the page about clusters run, and print what it shows."""
+"""The programs of the pages about clusters run, and print what they show."""
 
 import json
 import os
@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.docs.pages import programs, shows
 from tests.docs.test_blocks import RUN, environment
 
 
-def test_the_programs_of_the_page_run_and_print_what_it_shows(tmp_path: Path) -> None:
-    shown = programs("docs/cluster.md", "ray")
+@pytest.mark.parametrize("page", ["docs/cluster.md", "docs/sent-workspaces.md"])
+def test_the_programs_of_the_page_run_and_print_what_it_shows(tmp_path: Path, page: str) -> None:
+    shown = programs(page, "ray")
     assert shown
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))

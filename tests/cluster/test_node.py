@@ -1,5 +1,7 @@
 """A node without Ray: its seats, tokens and leases."""
 
+import re
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,8 +10,9 @@ import pytest
 from tests.helpers import until
 
 from toolcell.cluster.link import pack, unpack
-from toolcell.cluster.messages import NodeTold, message_of
-from toolcell.cluster.node import OK, REFUSED, UNKNOWN, Node
+from toolcell.cluster.messages import CallEnded, DropCall, NodeTold, SendCall, fields_of, message_of
+from toolcell.cluster.node import OK, REFUSED, UNFIT, UNKNOWN, Node
+from toolcell.cluster.terms import NodeTerms
 
 pytestmark = pytest.mark.anyio
 LEASE_S = 0.6
@@ -23,8 +26,17 @@ async def node(anyio_backend: str) -> AsyncIterator[Node]:
     await made.aclose()
 
 
-def request(driver: str, token: bytes, *, incarnation: bytes = b"", link: bytes = b"1", leaves: bool = False) -> bytes:
-    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, []])
+def request(
+    driver: str,
+    token: bytes,
+    *,
+    incarnation: bytes = b"",
+    link: bytes = b"1",
+    leaves: bool = False,
+    terms: NodeTerms | None = None,
+) -> bytes:
+    asked = (terms or NodeTerms()).to_wire()
+    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, [], None if incarnation else asked])
 
 
 async def exchange(node: Node, data: bytes) -> list[Any]:
@@ -66,6 +78,50 @@ async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
     await exchange(node, request("fay", b"secret"))
     await exchange(node, request("fay", b"secret", incarnation=node.incarnation, leaves=True))
     assert "fay" not in node._seats
+
+
+async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others_with_it(node: Node) -> None:
+    await exchange(node, request("gus", b"secret"))
+    calls = [SendCall(number, 9, f"c{number}", "t", b"\x80", 1, 5.0, False, {}) for number in (1, 2)]
+    frames = [fields_of(calls[0]), fields_of(DropCall(7)), fields_of(calls[1])]
+    batch = pack([1, frames])
+    data = pack(["gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None])
+    status, _incarnation, ack, batches = await exchange(node, data)
+    ends = [message_of(fields) for batch in batches for fields in unpack(batch)[1]]
+    assert (status, ack) == (OK, 1)
+    assert [(end.number, end.ending, end.started) for end in ends if isinstance(end, CallEnded)] == [
+        (1, "unavailable", False),
+        (2, "unavailable", False),
+    ]
+
+
+@pytest.mark.parametrize("terms", [NodeTerms(max_cells=3), NodeTerms(quarantine="/var/quarantine")])
+async def test_a_driver_that_asks_for_other_settings_gets_no_seat_and_is_told_why(node: Node, terms: NodeTerms) -> None:
+    status, _incarnation, _ack, (why,) = await exchange(node, request("gil", b"secret", terms=terms))
+    assert status == UNFIT
+    assert re.match(rb"The supervisor of the node was started by another driver with \w+=\w+, and this one asks", why)
+    assert "gil" not in node._seats
+
+
+async def test_a_driver_that_asks_for_the_present_settings_gets_a_seat(node: Node) -> None:
+    terms = NodeTerms(max_cells=node.services.pool.most_cells)
+    assert (await exchange(node, request("hal", b"secret", terms=terms)))[0] == OK
+
+
+async def test_a_node_that_could_not_start_tries_the_terms_of_the_next_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Node()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nonexistent/python")
+        status, _incarnation, _ack, (batch,) = await exchange(late, request("ivy", b"secret"))
+    told = message_of(unpack(batch)[1][0])
+    assert isinstance(told, NodeTold)
+    assert (status, "sys.executable" in told.problem) == (OK, True)
+    asked = NodeTerms(allow_missing=("cgroup",), max_cells=3)
+    status, _incarnation, _ack, (batch,) = await exchange(late, request("ivy", b"secret", link=b"2", terms=asked))
+    told = message_of(unpack(batch)[1][0])
+    assert isinstance(told, NodeTold)
+    assert (told.problem, told.most_cells) == ("", 3)
+    await late.aclose()
 
 
 async def test_a_node_whose_supervisor_has_failed_is_broken() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from toolcell import Embedder, LocalEmbedder, MemoryKind, SQLiteMemory, Supervisor, base_tools, load_config
 from toolcell.backends import MemoryRecord
-from toolcell.backends.vectors import VectorCache, VectorTable, packed
+from toolcell.backends.vectors import VectorCache, VectorTable, packed, unit
 
 pytestmark = pytest.mark.anyio
 FACTS = {
@@ -112,12 +112,20 @@ def test_the_table_of_vectors_is_exact_under_every_change() -> None:
         table.remove(number)
         del vectors[number]
     table.remove(999)
-    (query,) = packed([random.standard_normal(16).tolist()])
-    scores = {n: float(np.frombuffer(v, np.float32) @ np.frombuffer(query, np.float32)) for n, v in vectors.items()}
+    query = unit(random.standard_normal(16).tolist())
+    scores = {n: float(np.frombuffer(v, np.float32) @ query) for n, v in vectors.items()}
     best = sorted(scores, key=lambda number: -scores[number])
     assert table.nearest(query, 10, -1.0) == best[:10] and len(table) == 200
     assert table.nearest(query, 500, 0.2) == [number for number in best if scores[number] >= 0.2]
     assert table.nearest(query, 0, -1.0) == VectorTable(16).nearest(query, 5, -1.0) == []
+
+
+def test_a_text_has_the_same_vector_alone_and_in_a_batch(embedder: LocalEmbedder) -> None:
+    texts = ["feline", "A cat sat on the mat.", "日本語", "x" * 3000, " ", "émigré 42"]
+    for text, vector in zip(texts, embedder.embed(texts), strict=True):
+        alone = np.asarray(embedder.embed([text])[0])
+        assert alone.shape == (embedder.dimensions,) and alone.dtype == np.float32
+        assert np.allclose(alone, vector, atol=1e-5), text
 
 
 def test_the_tables_in_memory_are_bounded() -> None:

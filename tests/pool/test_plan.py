@@ -14,6 +14,7 @@ from toolcell.pool.plan import (
     behind,
     fairly,
     foremost,
+    gives_way,
     may_queue,
     obstacle,
     outlived,
@@ -228,6 +229,50 @@ def test_a_session_keeps_the_cell_that_it_has_just_used_from_sessions_with_as_ma
     assert plan([first], [mine, busy], room, set(), 10.0) == [Retire(mine.id), Spawn(first.spec)]
     more = [cell(spec("quiet"), idle_since=10.0) for _ in range(3)]
     assert Retire(more[0].id) in plan([run], [*more, busy], Room(4, 4), set(), 10.0)
+
+
+def test_a_session_with_cells_leaves_a_place_to_one_that_is_awaited_and_runs_no_call() -> None:
+    busy = [cell(spec("flood"), State.BUSY) for _ in range(3)]
+    more, first = FakeRun(spec("flood")), FakeRun(spec("other"))
+
+    def found(run: FakeRun, cells: list[Snapshot], awaited: str) -> list[Action[FakeRun]]:
+        return plan([run], cells, Room(4, 4), set(), 100.0, awaited.split())
+
+    assert found(more, busy, "flood") == found(more, busy, "") == [Spawn(more.spec)], "it has no rival"
+    assert found(more, busy, "flood quiet") == []
+    assert found(first, busy, "flood quiet") == [Spawn(first.spec)], "its only cell"
+    quiet = cell(spec("quiet"), idle_since=0.0)
+    assert found(more, [*busy, quiet], "flood quiet") == []
+    assert found(more, [*busy, quiet], "flood") == [Retire(quiet.id), Spawn(more.spec)]
+    working = cell(spec("quiet"), State.BUSY)
+    assert found(more, [*busy[1:], working], "flood quiet") == [Spawn(more.spec)], "it runs its call"
+
+
+def test_a_session_leaves_two_places_to_more_sessions_than_one() -> None:
+    """One that begins to flood the pool, too, would take the place of the quiet one."""
+    busy = [cell(spec("flood"), State.BUSY) for _ in range(2)]
+    idle = [cell(spec("second")), cell(spec("quiet"))]
+    more = FakeRun(spec("flood"))
+    assert plan([more], [*busy, *idle], Room(4, 4), set(), 100.0, ["flood", "second", "quiet"]) == []
+    assert plan([more], [*busy, *idle], Room(5, 5), set(), 100.0, ["flood", "second", "quiet"]) == [Spawn(more.spec)]
+
+
+def test_a_cell_gives_way_if_its_session_has_left_no_place() -> None:
+    kept = cell(spec("flood", kept="repl"))
+    mine, busy = cell(spec("flood")), [cell(spec("flood"), State.BUSY) for _ in range(2)]
+    other, idle = cell(spec("other"), State.BUSY), cell(spec("other"))
+    awaited = ["flood", "other", "quiet"]
+
+    def gives(cell: Snapshot, *others: Snapshot, awaited: list[str] = awaited, waiting: str = "flood") -> bool:
+        return gives_way(cell, [cell, *others], ROOM, awaited, {waiting})
+
+    assert gives(mine, *busy, other)
+    assert not gives(mine, *busy, other, awaited=["flood", "other"])
+    assert not gives(kept, *busy, other), "its state would be lost"
+    assert gives(mine, *busy) and not gives(mine, *busy, awaited=["flood", "quiet"]), "there is room for one cell"
+    assert not gives(other, *busy, mine), "its only cell"
+    assert not gives(mine, *busy, idle, awaited=["flood", "other"])
+    assert gives(mine, *busy, idle, waiting="other"), "it needs its cell itself"
 
 
 def test_floods_leave_places_in_the_queue_to_a_session_without_waiting_calls() -> None:

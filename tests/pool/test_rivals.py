@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.pool.rivals import MOST_NICE, RIVAL_S, Rivals, lower, nice_of
+from toolcell.pool.rivals import MOST_NICE, RIVAL_S, Rivals, lower, may_undo, nice_of, renice, take_back
 
 
 def test_a_session_alone_has_no_rival() -> None:
@@ -29,8 +29,8 @@ def test_two_sessions_that_take_turns_are_rivals_until_one_has_been_silent() -> 
 
 
 @pytest.mark.parametrize("running", [2, 4, 8, 14])
-def test_the_weights_of_many_calls_add_up_to_about_one(running: int) -> None:
-    assert 0.8 < running / 1.25 ** nice_of(running) < 1.25
+def test_the_weights_of_many_calls_add_up_to_about_that_of_one_process(running: int) -> None:
+    assert 0.8 < 2 * running / 1.25 ** nice_of(running) < 1.25
 
 
 def test_one_call_keeps_its_weight_and_no_call_loses_all_of_it() -> None:
@@ -56,3 +56,27 @@ def test_a_process_is_niced_with_its_scheduling_group_once_it_has_one() -> None:
     finally:
         for each in (child, leader):
             each.communicate(b"\n")
+
+
+def test_a_nice_value_that_a_child_has_inherited_is_taken_back_and_its_own_is_not() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        assert renice(parent.pid, 7) == may_undo() == (os.geteuid() == 0)
+        assert os.getpriority(os.PRIO_PROCESS, parent.pid) == max(own, 7 if may_undo() else own)
+        take_back(parent.pid, 7)
+        assert os.getpriority(os.PRIO_PROCESS, parent.pid) == own
+        if may_undo():
+            os.setpriority(os.PRIO_PROCESS, parent.pid, own + 3)
+            take_back(parent.pid, 7)
+            assert os.getpriority(os.PRIO_PROCESS, parent.pid) == own + 3, "its own"
+        parent.communicate(b"\n")
+
+
+def test_sessions_that_were_silent_for_long_are_forgotten() -> None:
+    rivals = Rivals()
+    for session, at in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
+        rivals.note(session, at)
+    assert list(rivals.seen) == ["a", "b", "c"]
+    assert rivals.forget_before(1.5) and not rivals.forget_before(1.5)
+    rivals.forget("b")
+    assert list(rivals.seen) == ["c"] and not rivals.forget_before(10.0), "the last one"

@@ -1,6 +1,5 @@
 """Workspaces whose file systems do not answer, and many of them."""
 
-import ctypes
 import gc
 import os
 import time
@@ -9,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.hung import hung_mount
 
 from toolcell.sessions import changes
 from toolcell.sessions.changes import WorkspaceChanges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
-_libc = ctypes.CDLL(None, use_errno=True)
-_DETACH = 2
 
 
 def open_queues() -> int:
@@ -29,18 +27,9 @@ def open_queues() -> int:
 
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
-    """A workspace with a file system in it that answers nothing: FUSE without a server that reads its requests."""
-    place = tmp_path / "hung" / "mount"
-    place.mkdir(parents=True)
-    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
-    mounted = _libc.mount(b"hung", bytes(place), b"fuse", 0, options)
-    try:
-        assert mounted == 0, os.strerror(ctypes.get_errno())
+    """A workspace with a file system in it that answers nothing."""
+    with hung_mount(tmp_path / "hung" / "mount"):
         yield tmp_path / "hung"
-    finally:
-        os.close(fd)  # every request that waits fails
-        _libc.umount2(bytes(place), _DETACH)
 
 
 async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_and_no_other_workspace(

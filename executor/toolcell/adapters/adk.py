@@ -5,7 +5,7 @@
 Needs the extra `[adk]`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from typing import Any, Unpack, cast
 
@@ -28,9 +28,9 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .adk_in_cell import returned, run
-from .foreign import cell_tool
+from .foreign import cell_tool, returned_schema
 from .in_cell import function_runner
-from .results import blocks_of, in_text, value_of
+from .results import blocks_of, in_text, object_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 from .whereabouts import located
 
@@ -147,13 +147,11 @@ def _answer(confirmation: ToolConfirmation) -> Approved | Denied:
 
 def _response(result: ToolResult) -> dict[str, Any]:
     """The function response: the output, or `{"result": …}` around one that is no object, and media as ADK's parts."""
-    if result.is_error:
-        return result.told_error() | ({"notices": result.told_notices()} if result.notices else {})
-    value, parts = value_of(result), [_part(block) for block in blocks_of(result)]
-    response = cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
+    response = object_of(result)
+    parts = [] if result.is_error else [_part(block) for block in blocks_of(result)]
     if not parts:
         return response
-    if value is None:
+    if response == {"result": None}:
         response = {}
     return {**response, "content": parts} if "content" not in response else {"result": response, "content": parts}
 
@@ -174,9 +172,9 @@ def from_adk(
     """An ADK tool that runs in cells: the object, or its import path "module:name".
 
     Of a FunctionTool the cell runs the function, and loads ADK only if the function does. `require_confirmation=True`
-    becomes `requires_approval=True`. A result of `{"error": …}` and nothing else becomes a failure. `options` are those
-    of `dynamic_tool`; without `needs`, the tool gets no capability. Raises UsageError for a tool that works on objects
-    of ADK's process.
+    becomes `requires_approval=True`. A result of `{"error": …}` and nothing else becomes a failure; any other is held
+    against the declared response, or the function's annotation. `options` are those of `dynamic_tool`; without `needs`,
+    the tool gets no capability. Raises UsageError for a tool that works on objects of ADK's process.
     """
     one, by_path = located(tool)
     if not isinstance(one, BaseTool):
@@ -189,16 +187,30 @@ def from_adk(
     if isinstance(one, FunctionTool) and _needs_approval(one, decided="requires_approval" in options):
         options.setdefault("requires_approval", True)
     options.setdefault("long_running", one.is_long_running)
-    schema = declared.parameters.json_schema if declared.parameters is not None else None
-    parameters = schema.model_dump(exclude_none=True, mode="json", by_alias=True) if schema is not None else None
+    parameters = None if declared.parameters is None else _as_json_schema(declared.parameters)
     return cell_tool(
         tool if by_path else one.func if isinstance(one, FunctionTool) else one,
         _RUN_FUNCTION if isinstance(one, FunctionTool) else run,
         name=name or one.name,
         description=one.description if description is None else description,
         parameters=declared.parameters_json_schema or parameters or {"type": "object", "properties": {}},
+        results=_of_results(one, declared),
         **options,
     )
+
+
+def _as_json_schema(schema: types.Schema) -> dict[str, Any]:
+    return schema.json_schema.model_dump(exclude_none=True, mode="json", by_alias=True)
+
+
+def _of_results(tool: BaseTool, declared: types.FunctionDeclaration) -> Mapping[str, Any] | None:
+    """The schema of the tool's results, if there is one. A function's is made of its annotation, because ADK leaves it
+    out of the declaration for some models."""
+    if isinstance(tool, FunctionTool):
+        return returned_schema(tool.func, types.Part)
+    if declared.response_json_schema is not None:
+        return cast("Mapping[str, Any]", declared.response_json_schema)
+    return None if declared.response is None else _as_json_schema(declared.response)
 
 
 def _needs_approval(tool: FunctionTool, *, decided: bool) -> bool:

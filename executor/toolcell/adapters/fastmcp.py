@@ -32,6 +32,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.exports import Export, ModelCall, mcp
 from toolcell_tools.options import DynamicOptions
+from toolcell_tools.preview import printable
 from toolcell_tools.result import ToolResult as CellResult
 
 from .fastmcp_in_cell import returned, run
@@ -44,6 +45,7 @@ __all__ = ["FastMCPTool", "SessionProvider", "from_fastmcp"]
 
 _RUN_FUNCTION = function_runner("fn", "fastmcp", f"{returned.__module__}:{returned.__name__}")
 _APPROVAL = "toolcell_approval"
+WORDS_CHARS = 500
 MAX_QUEUED = 64
 """Progress messages of a call that wait for the client."""
 Told = tuple[str, float | None]
@@ -53,6 +55,7 @@ class ElicitedApproval(BaseModel):
     """What a client's user answers."""
 
     approve: bool = Field(description="Whether the call may run.")
+    reason: str = Field(default="", max_length=WORDS_CHARS, description="If not: what to tell the agent.")
 
 
 class SessionProvider(Provider):
@@ -183,8 +186,13 @@ def _answered(context: Context) -> Approved | Denied | None:
     given = (context.input_responses or {}).get(_APPROVAL)
     if not isinstance(given, mcp_types.ElicitResult):
         return None
-    is_approved = given.action == "accept" and (given.content or {}).get("approve") is True
-    return Approved() if is_approved else Denied("The client's user did not approve the call.")
+    content = (given.content or {}) if given.action == "accept" else {}
+    return Approved() if content.get("approve") is True else _denied(str(content.get("reason") or ""))
+
+
+def _denied(reason: str) -> Denied:
+    words = printable(reason.strip()[:WORDS_CHARS])
+    return Denied(f"The client's user did not approve the call{f': {words}' if words else '.'}")
 
 
 async def _elicited(context: Context, request: ApprovalRequest) -> Approved | Denied:
@@ -192,9 +200,9 @@ async def _elicited(context: Context, request: ApprovalRequest) -> Approved | De
         answer = await context.elicit(_question(request), ElicitedApproval)
     except MCPError:
         return Denied("The call needs approval, and the client cannot ask its user: it does not support elicitation.")
-    if isinstance(answer, AcceptedElicitation) and answer.data.approve:
-        return Approved()
-    return Denied("The client's user did not approve the call.")
+    if not isinstance(answer, AcceptedElicitation):
+        return _denied("")
+    return Approved() if answer.data.approve else _denied(answer.data.reason)
 
 
 def from_fastmcp(

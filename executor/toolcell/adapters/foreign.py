@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, Unpack, cast
+from typing import Any, Unpack, cast, get_args, get_type_hints
+
+import pydantic
 
 from toolcell.errors import UsageError
 from toolcell_tools.definition import Tool
@@ -14,7 +16,7 @@ from toolcell_tools.function import tool
 from toolcell_tools.options import DynamicOptions, ToolOptions
 from toolcell_tools.rules import suggested_name
 
-__all__ = ["cell_function", "cell_tool", "found"]
+__all__ = ["cell_function", "cell_tool", "found", "returned_schema"]
 
 
 def found(given: object) -> object:
@@ -41,6 +43,22 @@ def _checkable(name: str, results: Mapping[str, Any] | None) -> dict[str, Any] |
         return check_any_schema(suggested_name(name), "output_schema", dict(results))
     except ToolDefinitionError:
         return None  # frameworks do not check results, so their schemas may be anything
+
+
+def returned_schema(fn: Callable[..., Any], *media: type) -> dict[str, Any] | None:
+    """The schema of what a function returns, by its annotation. None if there is none, or it names one of `media`,
+    which become content blocks."""
+    try:
+        returned: Any = get_type_hints(fn, include_extras=True).get("return", Any)
+        if _names(returned, media):
+            return None
+        return pydantic.TypeAdapter[Any](returned).json_schema(mode="serialization")
+    except (NameError, TypeError, AttributeError, pydantic.PydanticUserError):
+        return None  # an annotation that is for people
+
+
+def _names(annotation: Any, types: tuple[type, ...]) -> bool:
+    return annotation in types or any(_names(one, types) for one in get_args(annotation))
 
 
 def cell_function(

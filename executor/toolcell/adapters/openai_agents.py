@@ -7,10 +7,13 @@ Needs the extra `[openai-agents]`.
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Unpack, cast
 
 from agents import FunctionTool, RunContextWrapper, ToolOutputFileContent, ToolOutputImage, ToolOutputText
+from agents.exceptions import UserError
 from agents.function_schema import function_schema
+from agents.strict_schema import ensure_strict_json_schema
 from agents.tool_context import ToolContext
 from pydantic_core import from_json
 
@@ -25,7 +28,7 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_function, found
-from .results import blocks_of, in_text, text_of
+from .results import blocks_of, in_text, object_of, text_of
 from .session_calls import ApprovalNeeded, SessionCalls
 
 __all__ = ["from_openai_agents", "toolcell_function_tool", "toolcell_function_tools"]
@@ -33,26 +36,35 @@ __all__ = ["from_openai_agents", "toolcell_function_tool", "toolcell_function_to
 _NO_CALL = "toolcell: no call has this id"
 
 
-async def toolcell_function_tools(session: Session, *, on_progress: OnProgress | None = None) -> list[FunctionTool]:
+async def toolcell_function_tools(
+    session: Session, *, on_progress: OnProgress | None = None, output_schemas: bool = False
+) -> list[FunctionTool]:
     """The tools that the session may use now, as FunctionTools. Raises ToolsetError.
 
     - A call that needs approval is in `result.interruptions`; approve or reject it in `result.to_state()`. What runs
       are the arguments of the item. `approve(item, always_approve=True)` approves later calls of the tool too.
     - Errors are text for the model. Pictures and sound are structured outputs.
     - `on_progress(message, fraction)` gets the progress of the calls; the SDK has no place for it.
+    - With `output_schemas`, tools whose results are strict objects have an `output_json_schema`, which only models of
+      OpenAI's Responses API take. Their outputs are objects, so pictures and sound in them are lines of text.
     """
     calls = SessionCalls(session)
-    return [_function_tool(calls, one, on_progress) for one in await calls.declarations()]
+    return [_function_tool(calls, one, on_progress, output_schemas) for one in await calls.declarations()]
 
 
-async def toolcell_function_tool(session: Session, name: str, *, on_progress: OnProgress | None = None) -> FunctionTool:
+async def toolcell_function_tool(
+    session: Session, name: str, *, on_progress: OnProgress | None = None, output_schemas: bool = False
+) -> FunctionTool:
     """One tool of the session, as `toolcell_function_tools` makes it. Raises UsageError if there is none."""
     calls = SessionCalls(session)
-    return _function_tool(calls, await calls.declaration(name), on_progress)
+    return _function_tool(calls, await calls.declaration(name), on_progress, output_schemas)
 
 
-def _function_tool(calls: SessionCalls, declaration: ToolDeclaration, on_progress: OnProgress | None) -> FunctionTool:
+def _function_tool(
+    calls: SessionCalls, declaration: ToolDeclaration, on_progress: OnProgress | None, output_schemas: bool
+) -> FunctionTool:
     name = declaration.name
+    schema = _strict(declaration.output_schema) if output_schemas else None
 
     async def needs_approval(ctx: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
         return await calls.question(name, arguments, call_id=call_id) is not None
@@ -72,7 +84,7 @@ def _function_tool(calls: SessionCalls, declaration: ToolDeclaration, on_progres
             result = await calls.call(name, given, call_id=ctx.tool_call_id, answer=answer, on_progress=on_progress)
         except ApprovalNeeded as needed:
             return _text("permission_denied", str(needed))
-        return _output(result)
+        return _output(result) if schema is None else json.dumps(_object(result), ensure_ascii=False)
 
     return FunctionTool(
         name=name,
@@ -81,7 +93,23 @@ def _function_tool(calls: SessionCalls, declaration: ToolDeclaration, on_progres
         on_invoke_tool=invoke,
         strict_json_schema=False,  # strict mode refuses open objects; the supervisor validates
         needs_approval=needs_approval,
+        output_json_schema=schema,
     )
+
+
+def _strict(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The schema in the SDK's strict form; None if it has none, because it is no object or an open one."""
+    if schema is None or schema.get("type") != "object":
+        return None
+    try:
+        return ensure_strict_json_schema(deepcopy(schema))
+    except UserError:
+        return None
+
+
+def _object(result: ToolResult) -> dict[str, Any]:
+    blocks = [] if result.is_error else [in_text(block) for block in blocks_of(result)]
+    return object_of(result) | ({"content": blocks} if blocks else {})
 
 
 def _text(kind: str, message: str) -> str:
@@ -111,7 +139,7 @@ def from_openai_agents(tool: FunctionTool | str, **options: Unpack[DynamicOption
 
     Raises UsageError for a FunctionTool without such a function (made by hand, or of an agent), and for a function that
     takes the SDK's context, because the context stays in the agent's process. A tool with `needs_approval=True` needs
-    the supervisor's approval. `options` are those of `dynamic_tool`.
+    the supervisor's approval. Results are held against the tool's output schema. `options` are those of `dynamic_tool`.
     """
     given = found(tool)
     if not isinstance(given, FunctionTool):
@@ -135,7 +163,12 @@ def from_openai_agents(tool: FunctionTool | str, **options: Unpack[DynamicOption
     if given.needs_approval:
         options.setdefault("requires_approval", True)
     return cell_function(
-        fn, name=given.name, description=given.description, parameters=given.params_json_schema, **options
+        fn,
+        name=given.name,
+        description=given.description,
+        parameters=given.params_json_schema,
+        results=given.output_json_schema,
+        **options,
     )
 
 

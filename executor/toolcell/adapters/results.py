@@ -1,11 +1,11 @@
 """The parts of a result in the forms that agent frameworks take."""
 
-from typing import Any
+from typing import Any, cast
 
 from toolcell_tools.exports.results import blocks_of, in_text, output_text
 from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
 
-__all__ = ["blocks_of", "in_text", "text_of", "value_of"]
+__all__ = ["blocks_of", "in_text", "object_of", "text_of", "value_of"]
 
 
 def text_of(result: ToolResult) -> str:
@@ -22,3 +22,12 @@ def value_of(result: ToolResult) -> Any:
     if result.notices or len(result.encoded()) > FOR_MODEL_BYTES:
         return output_text(result)
     return result.output
+
+
+def object_of(result: ToolResult) -> dict[str, Any]:
+    """The output or the error as a JSON object, for frameworks that take no other value: `{"error": {…}}`, the output,
+    or `{"result": …}` around one that is no object."""
+    if result.is_error:
+        return result.told_error() | ({"notices": result.told_notices()} if result.notices else {})
+    value = value_of(result)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}

@@ -4,7 +4,8 @@ Each row has an HMAC-SHA256 under the key of the state directory (`table`). The 
 arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature, and that of
 the state covers whether the answer was used or withdrawn. So a row that was edited or moved to another id is invalid. A
 row, or a whole database, that was put back from a copy is found if it was used, withdrawn or revoked: the journal keeps
-the ids. The key guards against edited rows, not against the user who owns it.
+the ids. Until the journal has them, a file beside the database keeps the ids of those that were withdrawn or revoked
+(`ended`). The key guards against edited rows, not against the user who owns it.
 """
 
 import os
@@ -19,6 +20,7 @@ from toolcell.errors import UsageError
 from toolcell.patterns import check_pattern
 from toolcell_tools.foreign import compiled
 
+from .ended import EndedBy, EndedList
 from .entry import ApprovalEntry, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical
 from .signing import Signer
@@ -26,6 +28,7 @@ from .table import ApprovalTable
 
 __all__ = ["Approvals", "Unusable"]
 
+ENDED_FILE: Final = "approvals.ended"
 DAY_S: Final = 86_400.0
 KEPT_S: Final = 7 * DAY_S
 """The time for which a state directory keeps a request after its expiry."""
@@ -62,11 +65,16 @@ class Approvals:
         sqlite3.Error or OSError."""
         self._path = path
         self._lock = threading.Lock()
-        self._table = ApprovalTable(path, Signer(key or os.urandom(32)))
+        signer = Signer(key or os.urandom(32))
+        self._table = ApprovalTable(path, signer)
+        self._file = None if path is None else EndedList(path.with_name(ENDED_FILE), signer)
         self._kept_s = 0.0 if path is None else KEPT_S
         self._used = set(used)
         self._ended = set(ended)
         self._told = set(self._ended)  # those of `_ended` that the journal has
+        if self._file is not None:
+            self._file.remove(self._told)
+            self._ended.update(self._file.read())
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
         self._waited: set[str] = set()  # requests for which a call of this process waits
@@ -176,8 +184,8 @@ class Approvals:
             entry = self._found(id)
             if entry.state in ("used", "withdrawn", "expired"):
                 raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
+            self._end(entry.id, "withdrawn")
             self._table.mark_withdrawn(entry.id)
-            self._ended.add(entry.id)
 
     def standing(self) -> list[StandingApproval]:
         """The standing approvals that hold now."""
@@ -190,8 +198,8 @@ class Approvals:
             found = [each.id for each in self._table.standing() if id and each.id.startswith(id)]
             if len(found) != 1:
                 raise UsageError(f"There is no standing approval {id!r}. `toolcell approvals list` lists them.")
+            self._end(found[0], "revoked")
             self._table.revoke_standing(found[0])
-            self._ended.add(found[0])
 
     # -- for the supervisor --------------------------------------------------------------------------------------------
 
@@ -235,6 +243,7 @@ class Approvals:
         if entry is not None and entry.state == "pending":
             return None
         with self._changing():
+            self._note_ended()
             entry = self._table.entry(id)
             if entry is None:
                 raise Unusable("was removed from the store")
@@ -254,6 +263,7 @@ class Approvals:
         """The latest confirmation of this call that nothing has used: the question, the answer, which is used by this,
         and who gave it. The answer is None while the question is pending. None if there is no such confirmation."""
         with self._changing():
+            self._note_ended()
             for entry in reversed(self._table.unused(request.tool)):
                 asked = entry.request
                 if asked is None or asked.asks != "confirmation" or self._is_over(entry.id):
@@ -270,6 +280,7 @@ class Approvals:
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
         with self._lock:
+            self._note_ended()
             living = (each for each in self._table.standing(request.tool) if each.id not in self._ended)
             return next((each for each in living if each.covers(request)), None)
 
@@ -314,7 +325,8 @@ class Approvals:
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
         try:
-            found = [(id, how) for id, how in self._table.ended() if id not in self._told]
+            noted = dict[str, EndedBy]() if self._file is None else self._file.read()
+            found = [(id, how) for id, how in {**noted, **dict(self._table.ended())}.items() if id not in self._told]
             entries = {id: self._table.entry(id) for id, how in found if how == "withdrawn"}
         finally:
             self._lock.release()
@@ -341,6 +353,17 @@ class Approvals:
             yield
             self._changes += 1
 
+    def _end(self, id: str, how: EndedBy) -> None:
+        """Note an end in the file, before the database has it. Raises OSError."""
+        if self._file is not None:
+            self._file.add(id, how)
+        self._ended.add(id)
+
+    def _note_ended(self) -> None:
+        """Note what was withdrawn or revoked by another process, also if its row was put back since."""
+        if self._file is not None:
+            self._ended.update(self._file.read())
+
     def _is_over(self, id: str) -> bool:
         """Whether a request is used or withdrawn, whatever its row says."""
         return id in self._used or id in self._ended
@@ -364,6 +387,9 @@ class Approvals:
         entry = self._found(id)
         if entry.state == "invalid" or entry.request is None:
             raise UsageError(f"The request {entry.id} does not fit its signature: its row was edited. Withdraw it.")
+        self._note_ended()
+        if entry.id in self._ended and entry.state != "withdrawn":
+            raise UsageError(f"The request {entry.id} was withdrawn, and its row was put back. It takes no answer.")
         if entry.state != "pending":
             raise UsageError(f"The request {entry.id} is {entry.state} already. Each request takes one answer.")
         return entry, entry.request

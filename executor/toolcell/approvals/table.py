@@ -9,8 +9,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from .ended import EndedBy
 from .entry import ApprovalEntry, ApprovalState, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical, from_data, to_data
 from .signing import Signer
@@ -38,7 +39,6 @@ REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
 )  # fmt: skip
 """The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
 signed less, can be put in."""
-EndedBy = Literal["withdrawn", "revoked"]
 _ANSWERABLE: Final = "answer IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
 
 

@@ -65,11 +65,13 @@ async def ask(
     method: str = "GET",
     body: bytes = b"",
     on_large: Callable[[], Awaitable[None]] | None = None,
+    on_events: Callable[[bytes], None] | None = None,
 ) -> ExchangeReply:
     """Send a request for `target` to one of `addresses`, before the deadline of the caller's cancel scope.
 
     `headers` are sent unchanged, beside Host, Connection and Content-Length. `on_large` is awaited once, before more
-    than `FREE_BYTES` of the body are kept. https needs `tls`. Raises `Unreachable` for every failure.
+    than `FREE_BYTES` of the body are kept. `on_events` gets the body of server-sent events while it arrives. https
+    needs `tls`. Raises `Unreachable` for every failure.
     """
     assert tls is not None or target.scheme == "http"
     pinned = Pinned(target, addresses)
@@ -79,7 +81,7 @@ async def ask(
     try:
         response = await connection.handle_async_request(_request(target, method, headers, body))
         pinned.end_head()
-        return await _reply(response, pinned, max_bytes, on_large)
+        return await _reply(response, pinned, max_bytes, on_large, on_events)
     except HeadTooLarge:
         why = f"The headers that {target.host} answered with are too many or too large. Use another source."
     except zlib.error:
@@ -105,7 +107,11 @@ def _request(target: Target, method: str, headers: Mapping[str, str], body: byte
 
 
 async def _reply(
-    response: httpcore.Response, pinned: Pinned, max_bytes: int, on_large: Callable[[], Awaitable[None]] | None
+    response: httpcore.Response,
+    pinned: Pinned,
+    max_bytes: int,
+    on_large: Callable[[], Awaitable[None]] | None,
+    on_events: Callable[[bytes], None] | None,
 ) -> ExchangeReply:
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
     extensions = cast("Mapping[str, bytes]", response.extensions)
@@ -118,8 +124,15 @@ async def _reply(
         text = location.decode("utf-8", "replace")  # raw UTF-8 is common
         return ExchangeReply(response.status, headers, text, b"", False, None, str(pinned.address))
     encoding = (_joined(response, b"content-encoding") or b"").decode("latin-1")
-    kept = await _read(response, pinned, Body(max_bytes, encoding, _declared(response)), on_large)
+    if on_events is not None and not _has_events(response):
+        on_events = None
+    kept = await _read(response, pinned, Body(max_bytes, encoding, _declared(response)), on_large, on_events)
     return ExchangeReply(response.status, headers, None, *kept, str(pinned.address))
+
+
+def _has_events(response: httpcore.Response) -> bool:
+    kind = (_joined(response, b"content-type") or b"").partition(b";")[0]
+    return response.status == 200 and kind.strip().lower() == b"text/event-stream"
 
 
 def _joined(response: httpcore.Response, name: bytes) -> bytes | None:
@@ -140,7 +153,11 @@ def _declared(response: httpcore.Response) -> int | None:
 
 
 async def _read(
-    response: httpcore.Response, pinned: Pinned, body: Body, on_large: Callable[[], Awaitable[None]] | None
+    response: httpcore.Response,
+    pinned: Pinned,
+    body: Body,
+    on_large: Callable[[], Awaitable[None]] | None,
+    on_events: Callable[[bytes], None] | None,
 ) -> tuple[bytes, bool, int | None]:
     whole, pieces = False, 0
     chunks = aiter(cast("AsyncIterable[bytes]", response.stream))
@@ -151,6 +168,8 @@ async def _read(
                     await on_large()
                     on_large = None
                 body.keep(piece)
+                if on_events is not None:
+                    on_events(piece)
                 pieces += 1
                 if pieces % _PIECES == 0:
                     await checkpoint()

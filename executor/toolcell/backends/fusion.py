@@ -16,4 +16,5 @@ def fused(rankings: Iterable[Sequence[K]], limit: int) -> list[tuple[K, float]]:
     for ranking in rankings:
         for rank, key in enumerate(ranking, 1):
             scores[key] = scores.get(key, 0.0) + 1.0 / (RANK + rank)
-    return sorted(scores.items(), key=lambda item: -item[1])[:limit]
+    best = sorted(scores, key=scores.__getitem__, reverse=True)[:limit]
+    return [(key, scores[key]) for key in best]

@@ -11,7 +11,7 @@ from json import loads
 from typing import Any, Final, Protocol, TypeVar
 
 from toolcell.backends.embedding import Embedder
-from toolcell.backends.vectors import VectorCache, VectorTable, packed
+from toolcell.backends.vectors import VectorCache, VectorTable, packed, unit
 
 __all__ = ["MeaningIndex", "text_to_embed"]
 
@@ -69,7 +69,7 @@ class MeaningIndex:
 
     def nearest(self, query: str, namespace: str, limit: int) -> list[int]:
         """The numbers of the records whose meaning is nearest to the query's, the nearest first."""
-        vector = self.vector(query[:_QUERY_CHARS])
+        vector = unit(self._embedder.embed([query[:_QUERY_CHARS]])[0])
         version: int = self._run(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
         with self._lock:
             if version != self._version:  # another connection has written

@@ -6,6 +6,7 @@ found by their meaning: the ranking by bm25 and the one by cosine similarity are
 """
 
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -40,18 +41,22 @@ __all__ = ["SQLiteMemory"]
 
 T = TypeVar("T")
 
+_LIKE_ROOM = re.compile("[0-9]{20}")  # in a query; other queries match no room, and FTS5 need not filter by column
 _SCANNED = 5000  # the newest records, which a substring search covers
 
 _INSERT = "INSERT INTO record(namespace, room, id, text, kind, tags, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM record WHERE namespace = ? AND id = ? RETURNING number"
 _FULL = "SELECT records >= ? FROM quota WHERE namespace = ?"
 _COLUMNS = "id, text, kind, tags, created_at"
-_SHARE = "SELECT 2 * records >= (SELECT max(number) FROM record) FROM quota WHERE namespace = ?"
-_WORDS = """
-SELECT number, namespace, -score FROM record JOIN (
-    SELECT rowid AS number, bm25(word, 0.0, 1.0, 2.0) AS score FROM word WHERE word MATCH ? ORDER BY score LIMIT ?
-) USING (number) ORDER BY score, created_at DESC
+_SHARE = """
+SELECT 2 * records >= (SELECT max(number) FROM record), EXISTS (SELECT 1 FROM quota WHERE namespace <> ?1)
+FROM quota WHERE namespace = ?1
 """
+_BEST = """
+SELECT rowid AS number, -bm25(word, 0.0, 1.0, 2.0) AS score FROM word WHERE word MATCH ?
+ORDER BY score DESC, rowid DESC LIMIT ?
+"""
+_OWNED = f"SELECT number, score, namespace FROM record JOIN ({_BEST}) USING (number) ORDER BY score DESC, number DESC"
 _ROWS = f"SELECT number, {_COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?)) AND +namespace = ?"
 _POOL = 50  # the least of each ranking that is fused
 _SCAN = f"""
@@ -143,25 +148,28 @@ class SQLiteMemory(ClosedByWith):
         ]
 
     def _by_words(self, words: list[str], limit: int, namespace: str) -> list[tuple[int, float]]:
-        """The numbers of the records that share a word, and their scores, the best first.
+        """The numbers of the records that share a word, and their scores, the best first, the newest of equals first.
 
         bm25 reads the list of every word in the query, and that of `room` is long in a namespace that has most of the
         records. There, the best records of all namespaces are taken; their scores are the same. The query with `room`
-        is for when too few of them are this namespace's.
+        is for when too few of them are this namespace's. A namespace that is alone needs no look at who owns a record.
         """
         # \w matches no quote and no NUL, so putting a word in quotes is enough to escape it.
         quoted = " OR ".join(f'"{word}"' for word in words)
-        either = f"{{text tags}} : ({quoted})"
+        either = f"{{text tags}} : ({quoted})" if _LIKE_ROOM.search(quoted) else f"({quoted})"
         own = f'room : "{room_of(namespace)}" AND {either}'
 
         def look(db: sqlite3.Connection) -> list[tuple[int, float]]:
-            if db.execute(_SHARE, (namespace,)).fetchone() == (1,):
-                rows = db.execute(_WORDS, (either, 2 * limit)).fetchall()
-                found = [(number, score) for number, name, score in rows if name == namespace]
+            has_most, has_others = db.execute(_SHARE, (namespace,)).fetchone() or (0, 1)
+            if not has_others:
+                return db.execute(_BEST, (either, limit)).fetchall()
+            if has_most:
+                rows = db.execute(_OWNED, (either, 2 * limit)).fetchall()
+                found = [(number, score) for number, score, name in rows if name == namespace]
                 if len(found) >= limit or len(rows) < 2 * limit:
                     return found[:limit]
-            rows = db.execute(_WORDS, (own, limit)).fetchall()
-            return [(number, score) for number, name, score in rows if name == namespace]
+            rows = db.execute(_OWNED, (own, limit)).fetchall()
+            return [(number, score) for number, score, name in rows if name == namespace]
 
         return self._run(look)
 

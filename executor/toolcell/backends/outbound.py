@@ -76,6 +76,7 @@ class Outbound:
         method: str = "GET",
         body: bytes = b"",
         on_large: Callable[[], Awaitable[None]] | None = None,
+        on_events: Callable[[bytes], None] | None = None,
     ) -> "ExchangeReply":
         """Return the answer, as `exchange.ask` does. `addresses` have been checked."""
         async with self._turns.limiter():
@@ -93,6 +94,7 @@ class Outbound:
                 method=method,
                 body=body,
                 on_large=on_large,
+                on_events=on_events,
             )
 
     def _load(self, is_tls: bool) -> None:

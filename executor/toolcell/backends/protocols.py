@@ -115,6 +115,9 @@ class HttpRequest:
     `private`, every address of the host must be public. A reply with a body of more than `max_bytes` is an error. A
     client that buffers replies must await `grow(max_bytes)`, if it is not None, before it buffers more than 64 KiB of
     one. `grow` returns when the call and the supervisor have room.
+
+    A client may call `on_events` with whole lines of an answer of type text/event-stream and status 200 while they
+    arrive, in order and without credentials. The reply has the whole body in any case.
     """
 
     method: str
@@ -125,6 +128,7 @@ class HttpRequest:
     authorize: bool = True
     max_bytes: int = 8 * 1024 * 1024
     grow: Callable[[int], Coroutine[Any, Any, None]] | None = field(default=None, compare=False, repr=False)
+    on_events: Callable[[bytes], None] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

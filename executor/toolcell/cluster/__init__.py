@@ -3,6 +3,7 @@
 - `ray_cluster.py` is the public `RayCluster`; `transport.py` alone imports ray; `actor.py` is the actor of a machine.
 - The driver, which is the user's program: `pool.py` places and ends calls, `peer.py` talks to one node.
 - A node: `node.py` owns a supervisor, `seat.py` has the calls of one driver, `node_run.py` is one of them.
+- Workspaces that are sent: `sent/`.
 - Between them: `link.py` is the ordered stream of batches, `messages.py` what it carries.
 Why it is so:
 
@@ -15,5 +16,6 @@ Why it is so:
 """
 
 from .ray_cluster import RayCluster
+from .sent.options import SentWorkspaces, WorkspaceTooLarge
 
-__all__ = ["RayCluster"]
+__all__ = ["RayCluster", "SentWorkspaces", "WorkspaceTooLarge"]

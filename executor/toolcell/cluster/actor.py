@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Sequence
 
 from .node import Node
 
@@ -14,22 +13,29 @@ _log = logging.getLogger("toolcell.cluster")
 class NodeActor:
     """One on each machine: named, detached, restarted by Ray. An async actor, so that many exchanges wait in it."""
 
-    def __init__(self, allow_missing: Sequence[str], max_cells: int | None, quarantine: str | None) -> None:
-        self._settings = allow_missing, max_cells, quarantine
+    def __init__(self) -> None:
         self._node: Node | None = None
 
     async def exchange(self, data: bytes) -> bytes:
         """Pass a driver's request on to the node, and return the reply."""
-        if self._node is None:  # made here, on the actor's event loop
-            allow_missing, max_cells, quarantine = self._settings
-            self._node = Node(allow_missing=allow_missing, max_cells=max_cells, quarantine=quarantine)
+        node = self._made()
         try:
-            return await self._node.exchange(data)
+            return await node.exchange(data)
         except Exception:
-            if self._node.is_broken:
+            if node.is_broken:
                 _log.exception("the supervisor of this node has failed: the actor ends, and Ray starts it again")
                 os._exit(1)
             raise
+
+    async def files(self, data: bytes, payload: bytes) -> bytes:
+        """Pass a driver's request about files on to the node, and return the reply."""
+        return await self._made().files(data, payload)
+
+    def _made(self) -> Node:
+        """The node, made on the actor's event loop."""
+        if self._node is None:
+            self._node = Node()
+        return self._node
 
     async def close(self) -> None:
         """End all sessions and processes of the node, before the actor is killed."""

@@ -10,14 +10,17 @@ from typing import Any, Final
 
 import msgpack
 
-__all__ = ["BatchLink", "pack", "unpack"]
+__all__ = ["UNPACKABLE", "BatchLink", "pack", "unpack"]
+
+UNPACKABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+"""The exceptions of `pack`, for a value that msgpack cannot carry."""
 
 MOST_EARLY: Final = 1_024
 """The most batches that wait for an earlier one. The other end has far fewer under way."""
 
 
 def pack(value: object) -> bytes:
-    """The value as msgpack. Raises ValueError, TypeError or OverflowError for a value that msgpack cannot carry."""
+    """The value as msgpack. Raises `UNPACKABLE`."""
     return msgpack.packb(value, unicode_errors="surrogatepass")
 
 
@@ -44,9 +47,10 @@ class BatchLink:
         return len(self._kept)
 
     def send(self, frames: Sequence[object], on_received: Callable[[], None] | None = None) -> bytes:
-        """The next batch, of these frames. `on_received` is called when the other end has it."""
+        """The next batch, of these frames. `on_received` is called when the other end has it. Raises `UNPACKABLE`, and
+        then there is no such batch."""
+        batch = pack([self._sent + 1, frames])
         self._sent += 1
-        batch = pack([self._sent, frames])
         self._kept.append((self._sent, batch, on_received))
         return batch
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .demand import Demand
+
 __all__ = ["Member", "Members"]
 
 
@@ -26,11 +28,15 @@ class Members(Protocol):
         """The machines that are alive."""
         ...
 
-    async def ask_for(self, cells: int, calls: int) -> None:
-        """Tell the autoscaler of the calls, if they exceed the cells."""
+    async def ask_for(self, demand: Demand) -> None:
+        """Tell the autoscaler which machines are needed, in place of what was asked for before."""
         ...
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """As `peer.Exchanger`."""
+        ...
+
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """As `peer.Exchanger`."""
         ...
 

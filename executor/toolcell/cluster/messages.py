@@ -21,6 +21,7 @@ __all__ = [
     "ForgetSession",
     "NodeMessage",
     "NodeTold",
+    "PaceCall",
     "RecordMade",
     "SendCall",
     "SendCode",
@@ -39,7 +40,9 @@ class SendCode(NamedTuple):
 
 class SendSpec(NamedTuple):
     """The cells of a route. `profile` is `CellProfile.to_wire`, in which `roots` are the driver's own code, which the
-    node replaces by its own. `session` is the part of the context that all calls share."""
+    node replaces by its own. `session` is the part of the context that all calls share. The node itself serves the
+    handles `placed`, of "memory" and "web", and `pages` are the rules for the session's pages. `copy` is the copy of a
+    sent workspace, "" without one; `sent_root` is the driver's directory that it stands for."""
 
     number: int
     session_id: str
@@ -51,6 +54,10 @@ class SendSpec(NamedTuple):
     cwd: str
     session: dict[str, Any]
     workspace: str
+    placed: list[str]
+    pages: list[str]
+    copy: str = ""
+    sent_root: str = ""
 
 
 class SendCall(NamedTuple):
@@ -107,8 +114,17 @@ class CondemnCell(NamedTuple):
     what: str
 
 
+class PaceCall(NamedTuple):
+    """While `held`, the driver has no room for reports of this call, so the node counts those that it sends. When they
+    fill their budget, the node stops reading from the call."""
+
+    number: int
+    held: bool
+
+
 class NodeTold(NamedTuple):
-    """The node's supervisor: its sandbox report, bound and load. The first message, and one with each heartbeat."""
+    """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
+    The first message, and one with each heartbeat."""
 
     report: dict[str, Any]
     problem: str
@@ -117,8 +133,8 @@ class NodeTold(NamedTuple):
     zygotes: int
     waiting: int
     sessions: int
-    calls: int
     memory_bytes: int
+    problems: list[str]
 
 
 class CallSaid(NamedTuple):
@@ -175,6 +191,7 @@ NodeMessage = (
     | EndCalls
     | ForgetSession
     | CondemnCell
+    | PaceCall
     | NodeTold
     | CallSaid
     | CallNoted
@@ -190,6 +207,7 @@ _KINDS: Final[Mapping[int, type[NodeMessage]]] = {
     6: EndCalls,
     7: ForgetSession,
     8: CondemnCell,
+    16: PaceCall,
     32: NodeTold,
     33: CallSaid,
     34: CallNoted,

@@ -5,23 +5,29 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import psutil
 
+from toolcell.backends.threads import in_thread
 from toolcell.dispatch.services import Services
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
+from toolcell.runtime.overview import problems_of
+from toolcell.runtime.runtime import Runtime
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.base import base_tools
 
 from .link import pack, unpack
 from .messages import NodeTold, fields_of
+from .node_backends import NodeBackends, PlacedBackends
 from .seat import Seat
+from .sent.seat_files import NodeFiles
+from .terms import NodeTerms
 
-__all__ = ["OK", "REFUSED", "UNKNOWN", "Node"]
+__all__ = ["OK", "REFUSED", "UNFIT", "UNKNOWN", "Node"]
 
 _log = logging.getLogger("toolcell.cluster")
 OK: Final = "ok"
@@ -29,6 +35,12 @@ UNKNOWN: Final = "unknown"
 """The status of an exchange with a node that has lost, or never had, the driver's calls."""
 REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
+UNFIT: Final = "unfit"
+"""The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
+LEAST_MEMORY: Final = 0.03
+"""A machine with a smaller part of its memory left is a problem."""
+STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -37,44 +49,56 @@ class Node:
     """A supervisor whose sessions and calls belong to drivers. `incarnation` is new at each start: a driver that knows
     another one has lost its calls here."""
 
-    def __init__(
-        self, *, allow_missing: Iterable[str] = (), max_cells: int | None = None, quarantine: str | None = None
-    ) -> None:
+    def __init__(self) -> None:
         self.incarnation = os.urandom(8)
+        self.sent_files = NodeFiles(None, STORE_BYTES)  # until a driver sends workspaces
+        self._files_terms: tuple[str | None, int] | None = None
         self._seats: dict[str, Seat] = {}
         self._problem = ""
         self._started = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._process = psutil.Process()
-        self._supervisor = Supervisor(
-            base_tools(),  # so that the zygotes preload what most tools need
-            journal=self,
-            allow_missing=allow_missing,
-            max_cells=max_cells,
-            quarantine=quarantine,
-        )
+        self._supervisor: Supervisor | None = None  # until the first driver's terms are known
+        self._quarantine: str | None = None
+        self._backends = NodeBackends()
 
     def __repr__(self) -> str:
         return f"<Node {self.incarnation.hex()} · {len(self._seats)} drivers · {self._supervisor!r}>"
 
     @property
+    def _runtime(self) -> Runtime:
+        assert self._supervisor is not None, "a driver has a seat before the supervisor was started"
+        return runtime_of(self._supervisor)
+
+    @property
     def services(self) -> Services:
-        return runtime_of(self._supervisor).services
+        return self._runtime.services
 
     @property
     def is_broken(self) -> bool:
         """Whether its supervisor has ended by itself, because one of its tasks failed."""
-        return self._watching is not None and not self._problem and not runtime_of(self._supervisor).is_up
+        return self._supervisor is not None and not self._runtime.is_up
 
-    async def start(self) -> None:
-        """Start the supervisor. If it cannot start, each exchange tells why."""
+    async def start(self, terms: NodeTerms | None = None) -> None:
+        """Start the supervisor by the terms of a driver, unless it runs. If it cannot start, the exchange tells why,
+        and the next driver's terms are tried."""
+        terms = terms or NodeTerms()
         async with self._started:
-            if self._watching is not None:
+            if self._supervisor is not None:
                 return
+            supervisor = Supervisor(
+                base_tools(),  # so that the zygotes preload what most tools need
+                journal=self,
+                allow_missing=terms.allow_missing,
+                max_cells=terms.max_cells,
+                quarantine=terms.quarantine,
+            )
             try:
-                await self._supervisor.start()
+                await supervisor.start()
             except SandboxUnavailableError as error:
                 self._problem = str(error)
+                return
+            self._problem, self._supervisor, self._quarantine = "", supervisor, terms.quarantine
             self._watching = asyncio.create_task(self._watch_leases())
 
     async def aclose(self) -> None:
@@ -83,7 +107,10 @@ class Node:
             self._watching.cancel()
         for seat in list(self._seats.values()):
             self._end(seat)
-        await self._supervisor.aclose()
+        if self._supervisor is not None:
+            await self._supervisor.aclose()
+        await self._backends.close()
+        await in_thread(self.sent_files.close)
 
     def write(self, record: Record) -> None:
         """Pass a record of the supervisor on to the driver whose session it is about."""
@@ -95,16 +122,30 @@ class Node:
         """Take a driver's request and return the node's reply, when there is something to say or a part of the lease
         has passed.
 
-        A request is `[driver, token, link, incarnation, lease_s, leaves, again, ack, batches]`, a reply `[status,
-        incarnation, ack, batches]`. `link` names the stream of batches. The first request of a stream has no
-        incarnation.
+        A request is `[driver, token, link, incarnation, lease_s, leaves, again, ack, batches, terms]`, a reply
+        `[status, incarnation, ack, batches]`. `link` names the stream of batches. The first request of a stream has
+        terms and no incarnation.
         """
-        await self.start()
-        driver, token, link, incarnation, lease_s, leaves, again, ack, batches = unpack(data)
+        driver, token, link, incarnation, lease_s, leaves, again, ack, batches, asked = unpack(data)
         if incarnation and incarnation != self.incarnation:
             return self._reply(UNKNOWN)
-        if self._problem:
-            return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
+        terms, backends = NodeTerms(), PlacedBackends()
+        if not incarnation:
+            terms = NodeTerms.from_wire(asked)
+            await self.start(terms)
+            if self._problem:
+                return self._reply(OK, 0, [pack([1, [_told_problem(self._problem)]])])
+            if why := terms.conflict(
+                self.services.pool.most_cells, self._quarantine, *(self._files_terms or (None, None))
+            ):
+                return self._reply(UNFIT, 0, [why.encode()])
+            if terms.store_bytes is not None and self._files_terms is None:
+                self._files_terms = terms.directory, terms.store_bytes
+                self.sent_files = NodeFiles(*self._files_terms)
+            try:
+                backends = await self._backends.of(terms)
+            except UsageError as error:
+                return self._reply(UNFIT, 0, [str(error).encode()])
         seat = self._seats.get(driver)
         if seat is not None and not hmac.compare_digest(seat.token, token):
             return self._reply(REFUSED)
@@ -113,7 +154,8 @@ class Node:
                 return self._reply(UNKNOWN)
             if seat is not None:
                 self._end(seat)
-            seat = self._seats[driver] = Seat(self, driver, token, link, lease_s)
+            seat = Seat(self, driver, token, link, lease_s, backends, is_durable=terms.is_durable)
+            self._seats[driver] = seat
         if leaves:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
@@ -121,11 +163,25 @@ class Node:
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
         return self._reply(OK, seat.link.received, found)
 
+    async def files(self, data: bytes, payload: bytes) -> bytes:
+        """Answer a driver's request about files: `[driver, token, link, request]` with a payload. The reply is
+        `[status, answer]`."""
+        driver, token, link, request = unpack(data)
+        seat = self._seats.get(driver)
+        if seat is None or seat.name != link:
+            return pack([UNKNOWN, None])
+        if not hmac.compare_digest(seat.token, token):
+            return pack([REFUSED, None])
+        return pack([OK, await seat.files.handle(request, payload)])
+
     def _is_serving(self, driver: str) -> bool:
-        """Whether a cell of the driver is left, or a kept process that has ended is not audited."""
-        runtime = runtime_of(self._supervisor)
-        cells = runtime.pool.cells.values()
-        if any(cell.spec.key.session_id.startswith(f"{driver}:") for cell in cells):
+        cells = self._runtime.pool.cells.values()
+        return self.is_serving({key for cell in cells if (key := cell.spec.key.session_id).startswith(f"{driver}:")})
+
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        runtime = self._runtime
+        if any(cell.spec.key.session_id in session_keys for cell in runtime.pool.cells.values()):
             return True
         return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
 
@@ -136,7 +192,6 @@ class Node:
         """The node's state, for a driver."""
         services = self.services
         pool = services.pool
-        calls, _errors = services.metrics.totals()
         return NodeTold(
             report=pool.report.to_wire(),
             problem="",
@@ -145,12 +200,9 @@ class Node:
             zygotes=pool.status().zygotes,
             waiting=len(list(pool.waiting)),
             sessions=sum(len(seat.sessions) for seat in self._seats.values()),
-            calls=calls,
-            memory_bytes=self._memory(),
+            memory_bytes=int(self._process.memory_info().rss),
+            problems=[*problems_of(services), *_problems_of_machine()],
         )
-
-    def _memory(self) -> int:
-        return int(self._process.memory_info().rss)
 
     async def _watch_leases(self) -> None:
         while True:
@@ -165,8 +217,17 @@ class Node:
     def _end(self, seat: Seat) -> None:
         seat.end()
         self._seats.pop(seat.driver, None)
+        if self._runtime.is_up:
+            self.services.in_background(seat.files.end)
+
+
+def _problems_of_machine() -> list[str]:
+    memory = psutil.virtual_memory()
+    if memory.available >= LEAST_MEMORY * memory.total:
+        return []
+    return [f"The machine has {memory.available / 2**20:,.0f} MiB of memory left, of {memory.total / 2**20:,.0f} MiB."]
 
 
 def _told_problem(problem: str) -> tuple[Any, ...]:
     report = SandboxReport((), "rootless").to_wire()
-    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, 0))
+    return fields_of(NodeTold(report, problem, 0, {}, 0, 0, 0, 0, []))

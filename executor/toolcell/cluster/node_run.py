@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from socket import socket
 from typing import Any, Protocol
 
-from toolcell.backends.egress import Egress, Gateway
+from toolcell.backends.egress import Egress
+from toolcell.backends.egress.gateway import Write
 from toolcell.call import ToolCall
+from toolcell.dispatch.services import Services
 from toolcell.journal import Record
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
-from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.pool.run import NOTHING_USED, CellSpec, Outcome
 from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
@@ -22,8 +24,10 @@ from toolcell_sandbox.changes import MAX_CHANGES_CHARS
 from toolcell_sandbox.network import ProxyNetwork
 
 from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
+from .node_operations import CallOperations, PlacedOperations, ReportingRun
+from .sent.moving import AT_HOME, CopiedPaths
 
-__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire"]
+__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire", "not_started"]
 
 MOST_UNKNOWN_CHARS = 2_000
 
@@ -32,12 +36,18 @@ class RunOwner(Protocol):
     """The driver's seat on the node, as its calls see it."""
 
     @property
-    def gateway(self) -> Gateway: ...
-    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
-        """Send a message to the driver. The charge is released when the driver has it."""
+    def services(self) -> Services: ...
+    @property
+    def is_durable(self) -> bool: ...
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
+        """The proxy of one call."""
         ...
 
-    def write(self, record: Record) -> None: ...
+    def say(self, message: NodeMessage, charge: Charge | None = None, size: int = 0) -> None:
+        """Send a message of about `size` bytes to the driver. The charge is released when the driver has it."""
+        ...
+
+    def write(self, record: Record, charge: Charge | None = None) -> None: ...
     def account(self, kind: str) -> Account:
         """A new account of the node's budget for "requests" or "replies"."""
         ...
@@ -55,7 +65,7 @@ class _Context:
     invocation_id: str
 
 
-class NodeRun(Run):
+class NodeRun(ReportingRun):
     """A driver's call in the node's pool."""
 
     watch: Watch | None = None
@@ -64,8 +74,19 @@ class NodeRun(Run):
     _egress: Egress | None = None
     _replies: Account | None = None
     _acted = False
+    _held: list[Charge] | None = None
+    """The charges of the reports that were sent while the driver had no room for them. None while it has."""
 
-    def __init__(self, owner: RunOwner, asked: SendCall, spec: CellSpec, exclusive: str) -> None:
+    def __init__(
+        self,
+        owner: RunOwner,
+        asked: SendCall,
+        spec: CellSpec,
+        exclusive: str,
+        placed: PlacedOperations | None,
+        paths: CopiedPaths = AT_HOME,
+    ) -> None:
+        """`placed` are the operations that the node serves."""
         context = asked.context
         session: Any = _Context(context.get("config", {}), context.get("values", {}), context.get("invocation_id", ""))
         call = ToolCall(asked.call_id, asked.tool, {}, asked.attempt, session)
@@ -80,6 +101,9 @@ class NodeRun(Run):
         """How many changed files are listed; 0 if none are looked for."""
         self.changes: CallChanges | None = None
         self._owner = owner
+        self._placed = placed
+        self._operations: CallOperations | None = None  # made at the first of them
+        self._paths = paths
         self._requests: dict[int, Charge] = {}
 
     def has_moved(self) -> bool:
@@ -88,7 +112,17 @@ class NodeRun(Run):
     # -- what its process says ----------------------------------------------------------------------------------------
 
     def _said(self, message: Progress | Log | Output | Request | SpanStart | SpanEnd, bytes: int) -> None:
-        self._owner.say(CallSaid(self.number, list(to_fields(message))), self._charged(bytes))  # type: ignore[arg-type]
+        made = self._charged(bytes)
+        if self._held is not None:
+            self._held.append(made)
+        charge = made if self._held is None else None
+        self._owner.say(CallSaid(self.number, list(to_fields(message))), charge, bytes)  # type: ignore[arg-type]
+
+    def pace(self, *, held: bool) -> None:
+        """Count the reports of the call from now on, even if the driver has them. Or release them all."""
+        charges, self._held = self._held or [], [] if held and self.outcome is None else None
+        for charge in charges:
+            charge.release()
 
     def _charged(self, bytes: int) -> Charge:
         """Charge bytes that the driver does not have yet. While the account is full, the process is not read."""
@@ -109,8 +143,17 @@ class NodeRun(Run):
         self._said(span, REQUEST_COST)
 
     def on_request(self, request: Request) -> None:
-        self._requests[request.request] = self._charged(REQUEST_COST + memory_of(request.arguments))
-        self._owner.say(CallSaid(self.number, list(to_fields(request))))  # type: ignore[arg-type]
+        charge = self._charged(REQUEST_COST + memory_of(request.arguments))
+        if self._placed is not None and self._placed.has(request.operation):
+            if self._operations is None:
+                self._operations = CallOperations(
+                    self, self._placed, self._account(), is_durable=self._owner.is_durable
+                )
+            self._operations.start(self._owner.services.reactor, request, charge)
+            return
+        self._requests[request.request] = charge
+        message = CallSaid(self.number, list(to_fields(request)))  # type: ignore[arg-type]
+        self._owner.say(message, size=charge.bytes)
 
     def on_queued(self) -> None:
         self._owner.say(CallNoted(self.number, "queued"))
@@ -130,22 +173,31 @@ class NodeRun(Run):
             charge.release()
         if self.cell is None or self.outcome is not None:
             return
-        self._replies = self._replies or self._owner.account("replies")
-        self.cell.calls.reply(self, request, ok, value, self._replies.charge(memory_of(value)))
+        self.cell.calls.reply(self, request, ok, value, self._account().charge(memory_of(value)))
 
-    def on_connection(self, connection: socket) -> bool:
+    def _account(self) -> Account:
+        self._replies = self._replies or self._owner.account("replies")
+        return self._replies
+
+    def note_acted(self) -> None:
+        """Tell the driver, once, that the call may have done something that lasts."""
         if not self._acted:
             self._acted = True
             self._owner.say(CallNoted(self.number, "acted"))
+
+    def on_connection(self, connection: socket) -> bool:
+        self.note_acted()
         if self._egress is None:
             policy = self.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy
-            self._replies = self._replies or self._owner.account("replies")
-            self._egress = self._owner.gateway.egress(policy, partial(self._record, "egress"), self._replies)
+            self._egress = self._owner.egress(policy, partial(self.record, "egress"), self._account())
         return self._egress.take(connection)
 
-    def _record(self, kind: str, data: dict[str, Any]) -> None:
-        self._owner.write(Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data}))
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        """Write a record for the driver's journal."""
+        record = Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data})
+        charge = self._charged(REQUEST_COST + memory_of(data)) if self.outcome is None else None
+        self._owner.write(record, charge)
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
@@ -153,15 +205,26 @@ class NodeRun(Run):
         for charge in self._requests.values():
             charge.release()
         self._requests.clear()
+        self.pace(held=False)
         if self._egress is not None:
             self._egress.close()
-        return self._egress is not None
+        under_way = [] if self._operations is None else self._operations.close()
+        for task in under_way:
+            self._owner.services.in_background(task.ended)
+        return self._egress is not None or bool(under_way)
 
     def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
         is_first = super().end(outcome, now, later=later)
         if is_first:
             self._owner.on_ended(self, later=later)
         return is_first
+
+    def empty(self) -> None:
+        """Drop the arguments and the outcome: the driver has them, and ended calls are remembered for a while."""
+        self.packed = self.watch = self.listed = self.changes = None
+        self.waiter = self.last_progress = None
+        if self.outcome is not None:
+            self.outcome = Outcome(self.outcome.ending)
 
     def ended(self) -> CallEnded:
         """The message with its outcome."""
@@ -188,9 +251,16 @@ class NodeRun(Run):
             state_lost=self.state_lost,
             cell=0 if self.cell is None else self.cell.pid,
             in_userns=self.cell is not None and self.cell.in_userns,
-            audit=None if self.watch is None else audit_to_wire(self.watch),
+            audit=None if self.watch is None else audit_to_wire(self.watch, self._paths),
             changes=None if self.listed is None else changes_to_wire(self.listed),
         )
+
+
+def not_started(number: int, outcome: Outcome) -> CallEnded:
+    """The message for a call that has no run, because the node could not make one."""
+    facts: dict[str, Field] = {"message": outcome.message}
+    used = dict(NOTHING_USED)
+    return CallEnded(number, outcome.ending, {}, facts, [], [], used, False, False, "", 0, False, None, None)
 
 
 def changes_to_wire(changes: ListedChanges) -> list[Any]:
@@ -205,16 +275,24 @@ def changes_to_wire(changes: ListedChanges) -> list[Any]:
     return [listed, changes.found, changes.unknown[:MOST_UNKNOWN_CHARS]]
 
 
-def audit_to_wire(watch: Watch) -> dict[str, Any]:
-    """The findings of an audit, as msgpack carries them: paths are bytes."""
+def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
+    """The findings of an audit, as msgpack carries them: paths are bytes, and the driver's."""
+    there = paths.of_driver
     return {
         "findings": [
-            [os.fsencode(each.path), each.name, each.what, os.fsencode(each.place), each.why, each.changed_ns]
+            [
+                os.fsencode(there(each.path)),
+                each.name,
+                each.what,
+                os.fsencode(there(each.place)),
+                each.why,
+                each.changed_ns,
+            ]
             for each in watch.findings
         ],
         "unknown": watch.unknown,
         "looked_for": watch.looked_for,
         "stuck": watch.stuck,
         "sole": watch.sole,
-        "bound": [each.to_wire() for each in watch.bound],
+        "bound": [replace(each, path=there(each.path)).to_wire() for each in watch.bound],
     }

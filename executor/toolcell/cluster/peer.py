@@ -3,16 +3,20 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
 
-from toolcell.errors import UsageError
-from toolcell.pool.reactor import Reactor
+import anyio
+
+from toolcell.backends.threads import in_thread
+from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
-from .link import BatchLink, pack, unpack
+from .link import UNPACKABLE, BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
-from .node import OK, REFUSED
+from .node import OK, REFUSED, UNFIT
+from .terms import NodeTerms
 
 __all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
 
@@ -24,6 +28,9 @@ WINDOW_S: Final = 0.0004
 OPEN: Final = 2
 """The exchanges that wait at the node, so that it can answer at any time."""
 RETRY_S: Final = 0.1
+ASK_S: Final = 60.0
+UNFIT_S: Final = 5.0
+"""How long a driver waits until it asks a node again that could not give what it asked for."""
 
 
 class NodeGone(Exception):
@@ -35,15 +42,19 @@ class Exchanger(Protocol):
     another one if a later exchange may succeed."""
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None: ...
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """As `exchange`, for a request about files, with contents. Blocks while a large payload is stored."""
+        ...
 
 
 class DriverIdentity:
-    """The driver's name, its secret token, and its lease in seconds."""
+    """The driver's name, its secret token, its lease in seconds, and what it asks of nodes."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, terms: NodeTerms | None = None) -> None:
         self.driver = f"driver-{os.urandom(6).hex()}"
         self.token = os.urandom(16)
         self.lease_s = lease_s
+        self.terms = (terms or NodeTerms()).to_wire()
 
 
 class PeerOwner(Protocol):
@@ -52,6 +63,7 @@ class PeerOwner(Protocol):
     def at(self, when: float, action: Callable[[], None]) -> object: ...
     def on_message(self, peer: "Peer", message: NodeMessage) -> None: ...
     def on_up(self, peer: "Peer") -> None: ...
+    def on_unfit(self, peer: "Peer") -> None: ...
     def on_lost(self, peer: "Peer", why: str, *, gone: bool) -> None: ...
 
 
@@ -72,6 +84,8 @@ class Peer:
         self.is_up = False
         self.is_gone = False
         self.is_leaving = False
+        self.unfit = ""
+        """Why the node could not give what this driver asked for, at its last answer."""
         self.told: NodeTold | None = None
         self.runs: dict[int, Run] = {}
         self.sessions: set[str] = set()
@@ -81,10 +95,13 @@ class Peer:
         self.code: set[str] = set()
         self.losses = 0
         self.first_loss_at = 0.0
+        self.lease_s = identity.lease_s
+        self.heard_at = time.monotonic()
         self._owner = owner
         self._transport = transport
         self._reactor = reactor
         self._identity = identity
+        self._asked: set[Waiter[bytes | Exception]] = set()
         self._reset()
 
     def __repr__(self) -> str:
@@ -101,10 +118,13 @@ class Peer:
         self._again = False
         self._is_retrying = False
         self._is_silent = False
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         self.runs.clear()
         self.specs.clear()
         self.code.clear()
+        for waiter in self._asked:
+            waiter.set(NodeGone("it was lost"))
+        self._asked.clear()
 
     def connect(self) -> None:
         """Ask the node for a seat."""
@@ -116,7 +136,7 @@ class Peer:
         def watch() -> None:
             if name != self._name or self.is_gone:
                 return
-            silent_s, lease_s = time.monotonic() - self._heard_at, self._identity.lease_s
+            silent_s, lease_s = time.monotonic() - self.heard_at, self._identity.lease_s
             self._is_silent = silent_s > lease_s
             if silent_s > 2 * lease_s:  # for a whole lease, nothing has renewed the node's
                 self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
@@ -145,8 +165,20 @@ class Peer:
             self._flush()
 
     def _flush(self) -> None:
+        batches = self._batch()
+        if batches is not None:
+            self._send(batches)
+
+    def _batch(self) -> list[bytes] | None:
+        """The batch of all frames, if there are any. None if they cannot be encoded: a bug, for which the calls on the
+        node end."""
         frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [])
+        try:
+            return [self._link.send(frames)] if frames else []
+        except UNPACKABLE:
+            _log.exception("a message to the node %s cannot be encoded", self.id)
+            self._lose("a message to it could not be encoded", gone=False)
+            return None
 
     def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
         if self.is_gone or self.is_leaving or self._is_silent:
@@ -163,10 +195,56 @@ class Peer:
             again,
             self._link.received,
             batches,
+            None if self._incarnation else identity.terms,
         ]
         self._open += 1
         name = self._name
         self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
+
+    async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
+        """The node's answer to a request about files, beside the stream of calls. It is sent again if Ray cannot carry
+        it now. Raises NodeGone if the node is lost before it answers, and OSError after `ASK_S` seconds."""
+        began = time.monotonic()
+        name = self._name
+        while True:
+            if not self.is_up or name != self._name:
+                raise NodeGone("it is not connected")
+            reply = await self._ask(request, payload)
+            if not isinstance(reply, Exception):
+                break
+            if isinstance(reply, NodeGone):
+                raise reply
+            if time.monotonic() - began > ASK_S:
+                raise OSError(f"the request could not be sent: {reply}") from reply
+            await anyio.sleep(RETRY_S)
+        status, answer = unpack(reply)
+        if status != OK:
+            raise NodeGone("this driver's lease was over, or its supervisor was started again")
+        return list(answer)
+
+    async def _ask(self, request: Sequence[object], payload: bytes) -> bytes | Exception:
+        identity, waiter = self._identity, self._reactor.waiter()
+        data = pack([identity.driver, identity.token, self._name, list(request)])
+        self._asked.add(waiter)
+        try:
+            await in_thread(partial(self._transport.files, self.id, data, payload, partial(self._answered, waiter)))
+            reply: bytes | Exception = await waiter
+        finally:
+            self._asked.discard(waiter)
+        return reply
+
+    def _answered(self, waiter: "Waiter[bytes | Exception]", reply: bytes | Exception) -> None:
+        """Pass an answer on to the loop, unless the waiter has been told already."""
+
+        def told() -> None:
+            if waiter in self._asked:
+                self._asked.discard(waiter)
+                waiter.set(reply)
+
+        try:
+            self._reactor.from_thread(told)
+        except RuntimeError:  # the event loop is closed
+            pass
 
     @property
     def unsent(self) -> set[int]:
@@ -176,8 +254,7 @@ class Peer:
 
     def leave(self) -> None:
         """End the driver's sessions on the node."""
-        frames, self._frames = self._frames, []
-        self._send([self._link.send(frames)] if frames else [], leaves=True)
+        self._send(self._batch() or [], leaves=True)
         self.is_up, self.is_leaving = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
@@ -192,25 +269,35 @@ class Peer:
         if name != self._name or self.is_gone:
             return  # of a stream that is over
         self._open -= 1
-        if self.is_leaving:
-            if isinstance(reply, bytes):
-                self._on_last(reply)
-            return
-        if isinstance(reply, NodeGone):
-            self._lose(str(reply), gone=True)
-        elif isinstance(reply, Exception):
-            self._retry(reply)
-        else:
-            self._on_answer(name, reply)
+        try:
+            if self.is_leaving:
+                if isinstance(reply, bytes):
+                    self._on_last(reply)
+            elif isinstance(reply, NodeGone):
+                self._lose(str(reply), gone=True)
+            elif isinstance(reply, Exception):
+                self._retry(reply)
+            else:
+                self._on_answer(name, reply)
+        except Exception:  # a bug, or another version: the rest of the stream cannot be understood, and nothing hangs
+            _log.exception("the reply of the node %s cannot be handled", self.id)
+            if not self.is_leaving and name == self._name:
+                self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
         status, incarnation, ack, batches = unpack(reply)
-        if status == REFUSED:
-            raise UsageError(f"The node {self.id} has another driver of this name.")
-        if status != OK:
-            self._lose("its supervisor was started again, or this driver's lease was over", gone=False)
+        if status == UNFIT:
+            self.unfit = batches[0].decode()
+            self._owner.on_unfit(self)
+            self._owner.at(time.monotonic() + UNFIT_S, self._reconnect)
             return
-        self._heard_at = time.monotonic()
+        self.unfit = ""
+        if status != OK:
+            refused = "another driver has this driver's name there"
+            over = "its supervisor was started again, or this driver's lease was over"
+            self._lose(refused if status == REFUSED else over, gone=False)
+            return
+        self.heard_at = time.monotonic()
         self._incarnation = incarnation
         if self._is_silent:
             self._is_silent, self._again = False, True
@@ -260,11 +347,9 @@ class Peer:
             self._resend()
 
     def _resend(self) -> None:
-        frames, self._frames = self._frames, []
-        if frames:
-            self._link.send(frames)
-        self._again = True
-        self._send(self._link.again())
+        if self._batch() is not None:
+            self._again = True
+            self._send(self._link.again())
 
     def give_up(self, why: str) -> None:
         """Treat the node as gone."""

@@ -8,7 +8,7 @@ least load among those whose labels fit.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["NodeFacts", "choose"]
+__all__ = ["NodeFacts", "choose", "fits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,16 @@ class NodeFacts:
         return self.calls / cells, self.sessions / cells
 
 
+def fits(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether the labels include the wanted ones."""
+    return all(labels.get(name) == value for name, value in wanted.items())
+
+
 def choose(
     nodes: Iterable[NodeFacts], workspace: str, wanted: Mapping[str, str], *, by_workspace: bool = True
 ) -> str | None:
     """The node for a new session, or None if no node has the wanted labels. Equal nodes are taken in order of id."""
-    fitting = [node for node in nodes if all(node.labels.get(name) == value for name, value in wanted.items())]
+    fitting = [node for node in nodes if fits(node.labels, wanted)]
     if not fitting:
         return None
     if by_workspace:

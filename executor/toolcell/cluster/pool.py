@@ -4,14 +4,14 @@ import logging
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import anyio
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.errors import SandboxUnavailableError
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
@@ -22,11 +22,14 @@ from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import CellKey, Outcome, Run
 from toolcell.sessions.policy import code_roots
 from toolcell.wire.frames import packed
+from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability
 
-from .link import pack
+from .demand import Demand, demand_of
+from .link import UNPACKABLE, pack
 from .members import Member, Members
 from .messages import (
     CallEnded,
@@ -41,15 +44,21 @@ from .messages import (
     SendCode,
     SendSpec,
 )
+from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import DriverIdentity, Peer
-from .placement import NodeFacts, choose
+from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
+from .sent.options import SentWorkspaces
+from .sent.trees import SentTrees
+from .terms import MEMORY, NodeTerms
 
 __all__ = ["ClusterPool", "Placing"]
 
 _log = logging.getLogger("toolcell.cluster")
 MEMBERS_S = 1.0
 """How often the cluster is asked for its members."""
+_PLAIN = frozenset({"changes", "preview", "invocation_id"})
+"""The parts of a call's context that can always be encoded."""
 LEAVE_S = 3.0
 """How long the end of a supervisor waits for its nodes."""
 Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
@@ -71,6 +80,8 @@ class ClusterPool:
         labels: Placing | None,
         by_workspace: bool,
         reopens: bool,
+        terms: NodeTerms | None = None,
+        sent: SentWorkspaces | None = None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
         self.budgets = Budgets()
@@ -78,13 +89,18 @@ class ClusterPool:
         self._host = host
         self._reactor = host.reactor
         self._members = members
-        self._identity = DriverIdentity(lease_s)
+        self._terms = terms or NodeTerms()
+        self._identity = DriverIdentity(lease_s, self._terms)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
         self._by_workspace = by_workspace
         self._reopens = reopens
+        self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
+        self._acting = frozenset({Capability.NET, *placed_writes})
+        """The grants by which a call may act through its node."""
         self._peers: dict[str, Peer] = {}
         self._homes: dict[str, Peer] = {}
         self._at: dict[Run, tuple[Peer, int]] = {}
@@ -92,6 +108,7 @@ class ClusterPool:
         self._numbers = 0
         self._is_open = False
         self._last_loss = ""
+        self._losses: deque[NodeLoss] = deque(maxlen=MOST_LOSSES)
         self._changed = anyio.Event()
 
     def __repr__(self) -> str:
@@ -100,14 +117,17 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells."""
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells, and
+        UsageError if one has settings of another driver that do not fit."""
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
             with anyio.move_on_after(self._start_s):
-                while len(self._ups()) < self._min_nodes and not self._problem():
+                while len(self._ups()) < self._min_nodes and not self._problem() and not self._unfit():
                     await self._changed.wait()
+            if len(self._ups()) < self._min_nodes and (why := self._unfit()):
+                raise UsageError(why)
             up = next(iter(self._ups()), None)
             if up is None or up.told is None:
                 raise self._none_started()
@@ -128,6 +148,9 @@ class ClusterPool:
 
     def _problem(self) -> str:
         return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
+
+    def _unfit(self) -> str:
+        return next((peer.unfit for peer in self._peers.values() if peer.unfit), "")
 
     def _none_started(self) -> SandboxUnavailableError:
         why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
@@ -163,11 +186,21 @@ class ClusterPool:
             await anyio.sleep(MEMBERS_S)
             try:
                 members = await self._members.list()
-                await self._members.ask_for(self.most_cells, len(self._at) + len(self.waiting))
+                await self._members.ask_for(self._demand())
             except Exception as error:  # the head is away: what is connected stays
                 _log.warning("the members of the cluster cannot be listed: %s", error)
                 continue
             self._meet(members)
+
+    def _demand(self) -> Demand:
+        """The machines that the present calls need."""
+        ups, labels = self._ups(), list[Mapping[str, str]]()
+        if self._labels is not None:
+            homeless = (run.spec for run in self.waiting if run.spec.key.session_id not in self._homes)
+            wanted = [self._labels(spec.session) for spec in homeless]
+            labels = [each for each in wanted if not any(fits(peer.labels, each) for peer in ups)]
+        calls = len(self._at) + len(self.waiting) - len(labels)
+        return demand_of(len(ups), self.most_cells, calls, labels)
 
     def _meet(self, members: Iterable[Member]) -> None:
         alive = {member.id: member for member in members}
@@ -193,9 +226,16 @@ class ClusterPool:
             try:
                 SandboxReport.from_wire(peer.told.report).require(self._host.allow_missing)
             except SandboxError as error:
-                _log.warning("the node %s is not used: %s", peer.id, error)
+                peer.unfit = f"{error} {error.cure}"
                 peer.leave()
+                self.on_unfit(peer)
         self._reactor.soon(self._place_waiting)
+
+    def on_unfit(self, peer: Peer) -> None:
+        """Do not use a node that cannot give what is asked of it."""
+        if self._is_open:
+            _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
+        self._notify()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -206,7 +246,11 @@ class ClusterPool:
         _log.warning("the node %s is lost: %s", peer.id, why)
         self._last_loss = why
         unsent = peer.unsent
+        if self._sent is not None:
+            self._sent.lost(peer, why)
         runs, sessions = dict(peer.runs), set(peer.sessions)
+        if runs or sessions:
+            self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
         peer.runs.clear()
         peer.sessions.clear()
         peer.workspaces.clear()
@@ -222,10 +266,13 @@ class ClusterPool:
                 continue
             if number in unsent:
                 run.started_at = 0.0
-            elif isinstance(run, SessionRun) and run.changes is not None:
-                run.changes.unknown = "the node of the call was lost"
+            elif isinstance(run, SessionRun):
+                if not self._acting.isdisjoint(run.spec.key.grants):
+                    run.note_connection()  # the node may have served one, and not yet told
+                if run.changes is not None:
+                    run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
-            self._end(run, Outcome("node_lost", message=message, resource=peer.id))
+            self._end(run, Outcome("node_lost", message=message, resource=peer.id, node=peer.id))
         if gone:
             self._peers.pop(peer.id, None)
         self._notify()
@@ -253,6 +300,8 @@ class ClusterPool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             message = "No node of the cluster was available in the call's time. It was not started."
+            if self._sent is not None and self._sent.is_sending(run.spec.key.session_id):
+                message = "The workspace was not sent to its node in the call's time. The call was not started."
             self._end(run, Outcome("node_lost", message=message))
 
     def _place_waiting(self) -> None:
@@ -263,11 +312,24 @@ class ClusterPool:
                     self._deadlines.cancel(run.deadline)
                     run.deadline = None
 
+    def _on_sent(self) -> None:
+        self._reactor.soon(self._place_waiting)
+
+    def _on_not_sent(self, session_ids: Sequence[str], why: str) -> None:
+        """End the calls that wait for a workspace that cannot be sent."""
+        for run in [run for run in self.waiting if run.spec.key.session_id in session_ids]:
+            self._end(run, Outcome("node_lost", message=f"{why} The call was not started."))
+
     def _home(self, run: Run) -> Peer | None:
-        """The node of the call's session. A new session is placed."""
+        """The node of the call's session. A new session is placed; one that works in another's copy goes to it."""
         spec = run.spec
         id = spec.key.session_id
         home = self._homes.get(id)
+        if home is None and self._sent is not None:
+            home = self._homes.get(self._sent.anchor_of(id))
+            if home is not None:
+                self._homes[id] = home
+                home.sessions.add(id)
         if home is not None:
             return home
         workspace = str(spec.session.get("workspace_root", spec.cwd))
@@ -286,9 +348,11 @@ class ClusterPool:
         chosen = choose(facts, workspace, wanted, by_workspace=self._by_workspace)
         if chosen is None:
             return None
-        home = self._homes[id] = self._peers[chosen]
-        home.sessions.add(id)
-        home.workspaces.setdefault(workspace, set()).add(id)
+        home = self._peers[chosen]
+        for each in {id, id if self._sent is None else self._sent.anchor_of(id)}:
+            self._homes[each] = home
+            home.sessions.add(each)
+            home.workspaces.setdefault(workspace, set()).add(each)
         return home
 
     def _send(self, run: Run) -> bool:
@@ -296,16 +360,23 @@ class ClusterPool:
         peer = self._home(run)
         if peer is None or not peer.is_up:
             return False
+        if self._sent is not None:
+            if not self._sent.is_open(run.spec.key.session_id, peer):
+                return False
+            run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
         arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
-        if arguments is None:
-            try:
+        try:
+            if arguments is None:
                 arguments = pack(dict(run.sent.arguments))
-            except (ValueError, TypeError, OverflowError, RecursionError) as error:
-                self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
-                return True
+            context = _context_of(run)
+            if not _PLAIN.issuperset(context):
+                pack(context)  # the session's values are the program's: here they end one call, later a whole batch
+            spec = self._spec_on(peer, run)
+        except UNPACKABLE as error:
+            self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
+            return True
         number = self._numbers = self._numbers + 1
         now = time.monotonic()
-        spec = self._spec_on(peer, run)
         run.cell = RemoteCell(peer, number)
         run.started_at = now
         peer.runs[number] = run
@@ -320,38 +391,44 @@ class ClusterPool:
                 run.sent.attempt,
                 max(0.0, run.deadline_at - now),
                 bool(run.exclusive),
-                _context_of(run),
+                context,
             )
         )
         return True
 
     def _spec_on(self, peer: Peer, run: Run) -> int:
-        """The number of the run's spec on the node, which gets it with the first call."""
+        """The number of the run's spec on the node, which gets it with the first call. Raises `UNPACKABLE`."""
         spec = run.spec
         number = peer.specs.get(spec)
         if number is not None:
             return number
         digest = spec.key.code
+        self._numbers += 1
+        number = self._numbers
+        key = spec.key
+        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
+        message = SendSpec(
+            number=number,
+            session_id=key.session_id,
+            digest=digest,
+            profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
+            roots=list(code_roots()),
+            grants=sorted(key.grants),
+            kept_tool=key.kept_tool,
+            cwd=spec.cwd,
+            session=dict(spec.session),
+            workspace=str(spec.session.get("workspace_root", spec.cwd)),
+            placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
+            pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
+            copy=copy,
+            sent_root=root,
+        )
+        pack(message)  # the context of the session is the program's
         if digest not in peer.code:
             peer.code.add(digest)
             peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
-        self._numbers += 1
-        number = peer.specs[spec] = self._numbers
-        key = spec.key
-        peer.say(
-            SendSpec(
-                number=number,
-                session_id=key.session_id,
-                digest=digest,
-                profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
-                roots=list(code_roots()),
-                grants=sorted(key.grants),
-                kept_tool=key.kept_tool,
-                cwd=spec.cwd,
-                session=dict(spec.session),
-                workspace=str(spec.session.get("workspace_root", spec.cwd)),
-            )
-        )
+        peer.say(message)
+        peer.specs[spec] = number
         return number
 
     def cancel(self, run: Run) -> None:
@@ -392,7 +469,7 @@ class ClusterPool:
         if isinstance(message, CallEnded):
             run = peer.runs.get(message.number)
             if run is not None:
-                self._on_ended(run, message)
+                self._on_ended(run, message, peer.id)
         elif isinstance(message, CallSaid):
             run = peer.runs.get(message.number)
             if run is not None and isinstance(run.cell, RemoteCell):
@@ -420,7 +497,7 @@ class ClusterPool:
         else:
             run.on_incident(noted.what)
 
-    def _on_ended(self, run: Run, message: CallEnded) -> None:
+    def _on_ended(self, run: Run, message: CallEnded, node: str) -> None:
         used: Any = message.used
         run.used.update(used)
         run.started_at = time.monotonic() - used["wall_s"] if message.started else 0.0
@@ -432,7 +509,7 @@ class ClusterPool:
             run.audited_elsewhere = watch_of(message.audit, run)
         if message.changes is not None and isinstance(run, SessionRun) and run.changes is not None:
             run.changes.hear(changes_of(message.changes))
-        self._end(run, outcome_of(message))
+        self._end(run, outcome_of(message, node))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -456,6 +533,8 @@ class ClusterPool:
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells, and leave its node."""
         self._end_all(session_id)
+        if self._sent is not None:
+            self._sent.ended(session_id)
         home = self._homes.pop(session_id, None)
         if home is None:
             return
@@ -467,6 +546,25 @@ class ClusterPool:
                 del home.workspaces[workspace]
         for spec in [spec for spec in home.specs if spec.key.session_id == session_id]:
             del home.specs[spec]
+
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Note a new session, whose workspace may have to be sent."""
+        if self._sent is not None:
+            self._sent.opened(session_id, parent_id, workspace, protected)
+
+    def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Reads the workspace of a session, if it will be sent."""
+        return None if self._sent is None else self._sent.preparing(session_id)
+
+    def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
+        """Brings the changes of a sent workspace back. With `last`, the session's calls end before."""
+        if self._sent is None:
+            return None
+        if last:
+            self._end_all(session_id)
+        return self._sent.returning(session_id, last=last)
 
     def _end_all(self, session_id: str) -> None:
         for run in list(self._of_session.get(session_id, ())):
@@ -496,6 +594,11 @@ class ClusterPool:
         """The most cells that the nodes may have together."""
         return sum(peer.told.most_cells for peer in self._ups() if peer.told)
 
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that the nodes serve."""
+        return self._terms.placed
+
     def kept_writable(self) -> list[tuple[str, ...]]:
         """Nothing: the nodes know their kept processes."""
         return []
@@ -515,29 +618,18 @@ class ClusterPool:
             total.update(peer.told.counts if peer.told else {})
         return dict(total)
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as JSON data."""
+        sent = self._sent
         return [
-            {
-                "id": peer.id,
-                "state": "up" if peer.is_up else "lost" if peer.is_gone else "connecting",
-                "calls": len(peer.runs),
-                "sessions": len(peer.sessions),
-                "losses": peer.losses,
-                "labels": dict(peer.labels),
-                **(
-                    {
-                        "cells": peer.told.counts,
-                        "max_cells": peer.told.most_cells,
-                        "waiting": peer.told.waiting,
-                        "memory_bytes": peer.told.memory_bytes,
-                    }
-                    if peer.told
-                    else {}
-                ),
-            }
+            {**data_of(peer), **({} if sent is None else {"sent_bytes": sent.sender.sent_bytes[peer.id]})}
             for peer in self._peers.values()
         ]
+
+    def losses(self) -> list[str]:
+        """The losses of the last minutes, in sentences."""
+        now = time.monotonic()
+        return [loss.told(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
 
     def status(self) -> SupervisorStatus:
         """The mechanisms of the first node, and the zygotes of all."""

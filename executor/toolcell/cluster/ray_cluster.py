@@ -10,6 +10,8 @@ from toolcell.pool.calling import CallPool, PoolHost
 from toolcell_sandbox.refusal import named
 
 from .pool import ClusterPool
+from .sent.options import SentWorkspaces
+from .terms import NodeTerms
 from .transport import RayMembers
 
 __all__ = ["RayCluster"]
@@ -30,13 +32,19 @@ class RayCluster:
       has answered by then.
     - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
       there, besides the supervisor's. `quarantine` is a directory on each machine, by default the supervisor's. The
-      values of the first driver hold.
+      drivers of a namespace share each machine's supervisor: the values of the first driver hold, and the start of a
+      driver that passes others raises UsageError.
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
       `workspace_root`) to the labels that its machine must have.
     - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
-      machine has, so that a session whose machine is lost ends as failed.
+      machine has, so that a session whose machine is lost ends as failed; or "sent", paths that this program has, of
+      which each session gets a copy on its machine. `SentWorkspaces(…)` is "sent" with options.
     - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and
       protected names are compared with the calls of one machine only.
+    - `memory` and `web` place these handles on the machines: each is the import path, `module:name`, of a function
+      without arguments that returns the machine's own MemoryStore or WebClient. `resolve` is the import path of a
+      resolver for `ProxyNetwork`, as `Supervisor(resolve=…)` has it. Each machine must have the module. By default,
+      the driver serves the memory and the web, and machines look names up by their system's resolver.
     """
 
     @named
@@ -52,8 +60,11 @@ class RayCluster:
         allow_missing: Iterable[str] = (),
         quarantine: str | None = None,
         labels: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
-        workspaces: Literal["shared", "local"] = "shared",
+        workspaces: Literal["shared", "local", "sent"] | SentWorkspaces = "shared",
         together: bool = True,
+        memory: str | None = None,
+        web: str | None = None,
+        resolve: str | None = None,
     ) -> None:
         misuse.check_texts(address=address, namespace=namespace)
         self._lease_s = misuse.seconds("lease_s", lease_s)
@@ -62,16 +73,18 @@ class RayCluster:
         if max_cells is not None:
             misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
         misuse.check_callable("labels", labels)
-        if workspaces not in ("shared", "local"):
-            raise UsageError(f"workspaces is not 'shared' or 'local': {workspaces!r}.")
         self._address = address
         self._namespace = namespace
         self._max_cells = max_cells
         self._allow_missing = misuse.mechanisms(allow_missing)
         self._quarantine = quarantine
         self._labels = labels
-        self._reopens = workspaces == "shared"
+        self._sent = SentWorkspaces.of(workspaces)
+        self._reopens = workspaces != "local"
         self._together = together
+        self._backends = {
+            name: _import_path(name, path) for name, path in (("memory", memory), ("web", web), ("resolve", resolve))
+        }
 
     def __repr__(self) -> str:
         return f"<RayCluster {self._address} · {self._namespace}>"
@@ -80,29 +93,46 @@ class RayCluster:
         """A pool that runs calls on the machines. For `Supervisor`."""
         return ClusterPool(
             host,
-            self._members(host.allow_missing, host.quarantine),
+            self._members(),
             lease_s=self._lease_s,
             start_s=self._start_s,
             min_nodes=self._min_nodes,
             labels=self._labels,
-            by_workspace=self._together,
+            by_workspace=self._together and self._sent is None,
             reopens=self._reopens,
+            terms=NodeTerms(
+                allow_missing=tuple(sorted(host.allow_missing | self._allow_missing)),
+                max_cells=self._max_cells,
+                quarantine=self._quarantine or host.quarantine,
+                is_durable=host.is_durable,
+                directory=None if self._sent is None else self._sent.directory,
+                store_bytes=None if self._sent is None else self._sent.store_bytes,
+                **self._backends,
+            ),
+            sent=self._sent,
         )
 
     async def remove(self) -> None:
         """End the node supervisors of this namespace on all machines, and every session of every driver there."""
-        members = self._members(frozenset())
+        members = self._members()
         await members.connect()
         try:
             await in_thread(members.remove)
         finally:
             await members.close()
 
-    def _members(self, allow_missing: frozenset[str], quarantine: str | None = None) -> RayMembers:
-        return RayMembers(
-            address=self._address,
-            namespace=self._namespace,
-            allow_missing=sorted(allow_missing | self._allow_missing),
-            max_cells=self._max_cells,
-            quarantine=self._quarantine or quarantine,
+    def _members(self) -> RayMembers:
+        return RayMembers(address=self._address, namespace=self._namespace)
+
+
+def _import_path(name: str, path: str | None) -> str:
+    """The import path, "" for None. Raises UsageError for another text."""
+    misuse.check_texts(**{name: path})
+    if path is None:
+        return ""
+    module, _, function = path.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        raise UsageError(
+            f"RayCluster({name}={path!r}) is no import path. Write module:name, such as 'my_nodes:memory'."
         )
+    return path

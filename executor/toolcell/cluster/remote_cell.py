@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from toolcell.pool.budget import Charge
+from toolcell.pool.budget import Account, Ask, Charge
 from toolcell.pool.capture import Capture, Captured
-from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES
+from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
 from toolcell.sessions.changes import ListedChanges
 from toolcell.sessions.protection import Watch
@@ -15,8 +15,8 @@ from toolcell_sandbox.audit import Finding
 from toolcell_sandbox.view import Bound
 from toolcell_tools.artifact import Artifact
 
-from .link import pack
-from .messages import AnswerRequest, CallEnded, CondemnCell, NodeMessage
+from .link import UNPACKABLE, pack
+from .messages import AnswerRequest, CallEnded, CondemnCell, NodeMessage, PaceCall
 
 __all__ = ["RemoteCell", "changes_of", "outcome_of", "watch_of"]
 
@@ -36,6 +36,7 @@ class RemoteCell(ServingCell, ServingCalls):
         self.is_in_userns = False
         self._peer = peer
         self._captures: dict[int, Capture] = {}
+        self._room: Ask | None = None  # for reports of the call, while the node is told to hold them
 
     @property
     def in_userns(self) -> bool:
@@ -61,6 +62,21 @@ class RemoteCell(ServingCell, ServingCalls):
                 self._print(run, message)
             case _:
                 run.on_incident(f"the node passed on a message that is none of a call: {message}")
+        if run.pending is not None and self._room is None and not run.pending.has_room(MOMENT_BYTES):
+            self._hold(run, run.pending)
+
+    def _hold(self, run: Run, pending: Account) -> None:
+        """Let the node hold the call, until what waits here for a slow listener or disk has been taken."""
+
+        def on_room() -> None:
+            room, self._room = self._room, None
+            if room is not None:
+                room.end()
+            if run.outcome is None:
+                self._peer.say(PaceCall(self.number, held=False))
+
+        self._room = pending.ask(MOMENT_BYTES, on_room)
+        self._peer.say(PaceCall(self.number, held=True))
 
     def _print(self, run: Run, output: Output) -> None:
         capture = self._captures.setdefault(output.stream, Capture(KEEP_OUTPUT_BYTES))
@@ -77,7 +93,7 @@ class RemoteCell(ServingCell, ServingCalls):
             return
         try:
             size = len(pack(value))
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        except UNPACKABLE as error:
             raise Unpackable(f"the message cannot be encoded: {error}") from error
         if size > REPLY_BYTES:
             raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {REPLY_BYTES:,}")
@@ -87,14 +103,15 @@ class RemoteCell(ServingCell, ServingCalls):
         """Nothing: the pool tells the node."""
 
     def condemn(self, run: Run, what: str) -> None:
+        run.on_incident(f"protocol violation: {what}")
         self._peer.say(CondemnCell(self.number, what))
 
 
-def outcome_of(ended: CallEnded) -> Outcome:
-    """The outcome in a node's message."""
+def outcome_of(ended: CallEnded, node: str) -> Outcome:
+    """The outcome in the message of this node."""
     facts: dict[str, Any] = dict(ended.facts)
     progress = facts.pop("progress", None)
-    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts)
+    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts, node=node)
     if ended.stdout:
         outcome.stdout = Captured(*ended.stdout)
     if ended.stderr:

@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import anyio
 
-from toolcell.backends.egress import Gateway
+from toolcell.backends.egress import Egress
+from toolcell.backends.egress.gateway import Write
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.dispatch.changed_files import listed_of
 from toolcell.dispatch.execute import has_kept_writers, unseen
@@ -29,6 +31,7 @@ from toolcell.sessions.policy import code_roots
 from toolcell.sessions.protection import Guarded, Watch
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 
 from .link import BatchLink
@@ -39,6 +42,7 @@ from .messages import (
     EndCalls,
     ForgetSession,
     NodeMessage,
+    PaceCall,
     RecordMade,
     SendCall,
     SendCode,
@@ -46,7 +50,11 @@ from .messages import (
     fields_of,
     message_of,
 )
-from .node_run import NodeRun
+from .node_backends import PlacedBackends
+from .node_operations import placed_operations
+from .node_run import NodeRun, not_started
+from .sent.moving import AT_HOME, CopiedPaths, moved_to
+from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]
 
@@ -55,10 +63,24 @@ WINDOW_S = 0.0004
 """How long results wait for others while more calls of the driver run."""
 MOST_FRAMES = 64
 MOST_PARKED = 4
+QUIET_S = 10.0
+"""How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
+MOST_BYTES = 16 * 1024 * 1024
+"""About the most bytes in one reply, unless a single result is larger."""
+LARGE_BYTES = 256 * 1024
+"""A larger result counts in the node's budget of results until the driver has it."""
 MOST_ENDED = 256
 """The ended calls that are remembered, because the driver may condemn their cells."""
+
+
+class _Waiting(NamedTuple):
+    """A frame for the driver, and what it is charged with."""
+
+    fields: tuple[object, ...]
+    charge: Charge | None
+    size: int
 
 
 class NodeOffice(Protocol):
@@ -66,6 +88,12 @@ class NodeOffice(Protocol):
 
     @property
     def services(self) -> Services: ...
+    @property
+    def sent_files(self) -> NodeFiles: ...
+    def is_serving(self, session_keys: Set[str]) -> bool:
+        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        ...
+
     def told(self) -> NodeMessage:
         """The node's state, for a driver."""
         ...
@@ -76,6 +104,11 @@ class _SentSpec:
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
+        sent = SendSpec(*_interned(list(sent)))
+        self.paths = AT_HOME
+        if sent.copy:
+            self.paths = CopiedPaths(seat.files.path_of(sent.copy), sent.sent_root)
+            sent = moved_to(sent, self.paths.copy)
         self._workspace = sent.workspace
         roots = set(sent.roots)
         profile = CellProfile.from_wire(sent.profile)
@@ -84,10 +117,11 @@ class _SentSpec:
         self._key = CellKey(
             seat.session_key(sent.session_id), frozenset(sent.grants), profile.limits, sent.kept_tool, sent.digest
         )
-        self._sent, self._tools = sent, tools
+        self._sent, self._tools = sent._replace(profile={}, roots=[]), tools
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
+        self.operations = placed_operations(seat.backends, sent.placed, sent.grants, sent.pages, sent.session)
 
     def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
         """The workspace of the spec, if the changes of the call are looked for."""
@@ -117,24 +151,38 @@ class _SentSpec:
 class Seat:
     """What a node keeps for one driver. It ends when the driver leaves, or its lease is over."""
 
-    def __init__(self, office: NodeOffice, driver: str, token: bytes, name: bytes, lease_s: float) -> None:
-        """`name` is the name of the driver's stream of batches."""
+    def __init__(
+        self,
+        office: NodeOffice,
+        driver: str,
+        token: bytes,
+        name: bytes,
+        lease_s: float,
+        backends: PlacedBackends,
+        *,
+        is_durable: bool,
+    ) -> None:
+        """`name` is the name of the driver's stream of batches. `backends` are those of the node that it uses.
+        `is_durable`: its journal has a record of each operation."""
         self.driver = driver
         self.token = token
         self.name = name
         self.lease_s = lease_s
         self.heard_at = time.monotonic()
         self.is_over = False
+        self.backends = backends
+        self.is_durable = is_durable
         self.services = office.services
         self.link = BatchLink()
         self.runs: dict[int, NodeRun] = {}
         self.sessions: set[str] = set()
+        self.files = SeatFiles(office.sent_files, driver, self.quiet)
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
         self._ways: dict[int, _SentSpec] = {}
         self._ended: dict[int, NodeRun] = {}
-        self._frames: list[tuple[object, ...]] = []
-        self._charges: list[Charge] = []
+        self._frames: list[_Waiting] = []
+        self._bytes = 0
         self._ready: list[bytes] = []
         self._parked: list[asyncio.Future[None]] = []
         self._is_flushing = False
@@ -143,9 +191,9 @@ class Seat:
     def __repr__(self) -> str:
         return f"<Seat of {self.driver} · {len(self.runs)} calls · {self.link!r}>"
 
-    @property
-    def gateway(self) -> Gateway:
-        return self.services.gateway
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
+        """The proxy of one call, with the driver's resolver."""
+        return self.services.gateway.egress(policy, write, account, self.backends.lookups)
 
     def session_key(self, session_id: str) -> str:
         """The session's id on this node, where other drivers may have sessions of the same id."""
@@ -157,15 +205,14 @@ class Seat:
 
     # -- to the driver ------------------------------------------------------------------------------------------------
 
-    def say(self, message: NodeMessage, charge: Charge | None = None) -> None:
-        """Send a message to the driver. The charge is released when the driver has it."""
+    def say(self, message: NodeMessage, charge: Charge | None = None, size: int = 0) -> None:
+        """Send a message of about `size` bytes to the driver. The charge is released when the driver has it."""
         if self.is_over:
             if charge is not None:
                 charge.release()
             return
-        self._frames.append(fields_of(message))
-        if charge is not None:
-            self._charges.append(charge)
+        self._frames.append(_Waiting(fields_of(message), charge, size))
+        self._bytes += size
         if len(self._frames) >= MOST_FRAMES or not self.runs:
             self._soon(0.0)
         else:
@@ -187,14 +234,35 @@ class Seat:
             if not parked.done():
                 parked.set_result(None)
 
-    def _take_batches(self) -> list[bytes]:
-        """The batches for the next reply."""
-        batches, self._ready = self._ready, []
-        if self._frames:
-            frames, self._frames = self._frames, []
-            charges, self._charges = self._charges, []
-            batches.append(self.link.send(frames, (lambda: _release(charges)) if charges else None))
+    def _take_batches(self, most: int = MOST_BYTES) -> list[bytes]:
+        """The batches for the next reply. What exceeds `most` bytes is left for later ones."""
+        batches: list[bytes] = []
+        left = most
+        while self._ready and (not batches or len(self._ready[0]) <= left):
+            batches.append(self._ready.pop(0))
+            left -= len(batches[-1])
+        if self._frames and not self._ready:
+            frames = self._take_frames(left, least=not batches)
+            charges = [each.charge for each in frames if each.charge is not None]
+            if frames:
+                on_received = (lambda: _release(charges)) if charges else None
+                batches.append(self.link.send([each.fields for each in frames], on_received))
+        if self._frames or self._ready:
+            self._soon(0.0)
         return batches
+
+    def _take_frames(self, left: int, *, least: bool) -> list[_Waiting]:
+        """Take the next frames, of `left` bytes together. `least`: take the first one, however large it is."""
+        count = len(self._frames)
+        if self._bytes > left:
+            count = 1 if least else 0
+            left -= sum(each.size for each in self._frames[:count])
+            while count < len(self._frames) and self._frames[count].size <= left:
+                left -= self._frames[count].size
+                count += 1
+        taken, self._frames = self._frames[:count], self._frames[count:]
+        self._bytes -= sum(each.size for each in taken)
+        return taken
 
     async def exchange(self, ack: int, batches: Sequence[bytes], *, again: bool, park_s: float) -> list[bytes]:
         """Take the driver's batches, and return the node's, when there are any or after `park_s` seconds."""
@@ -204,7 +272,7 @@ class Seat:
             self._ready = self.link.again()
         for frames in self.link.receive(batches):
             for fields in frames:
-                self._on(message_of(fields))
+                self._take(message_of(fields))
         if not self._frames and not self._ready and not self.is_over:
             await self._park(park_s)
         return self._take_batches()
@@ -227,15 +295,27 @@ class Seat:
     def _beat(self, parked: "asyncio.Future[None]") -> None:
         """Answer an exchange that has waited long with the node's state."""
         if not parked.done():
-            self._frames.append(fields_of(self._office.told()))
+            self._frames.append(_Waiting(fields_of(self._office.told()), None, 0))
             parked.set_result(None)
 
-    def write(self, record: Record) -> None:
-        """Send a record of the node to the driver's journal."""
+    def write(self, record: Record, charge: Charge | None = None) -> None:
+        """Send a record of the node to the driver's journal. The charge is released when the driver has it."""
         session_id = record.session_id.removeprefix(f"{self.driver}:")
-        self.say(RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at))
+        message = RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at)
+        self.say(message, charge, 0 if charge is None else charge.bytes)
 
     # -- from the driver ----------------------------------------------------------------------------------------------
+
+    def _take(self, message: NodeMessage) -> None:
+        """Handle a message. If that fails, the other messages of its batch are handled nevertheless."""
+        try:
+            self._on(message)
+        except Exception as error:  # a bug, or a driver of another version
+            _log.exception("a message of %s cannot be handled: %s", self.driver, type(message).__name__)
+            if isinstance(message, SendCall):
+                self.runs.pop(message.number, None)
+                why = f"The node could not start the call ({type(error).__name__}). Its log has the details."
+                self.say(not_started(message.number, Outcome("unavailable", message=why)))
 
     def _on(self, message: NodeMessage) -> None:
         match message:
@@ -260,19 +340,36 @@ class Seat:
             case CondemnCell(number, what):
                 if (run := self._ended.get(number)) is not None and run.cell is not None:
                     run.cell.calls.condemn(run, what)
+            case PaceCall(number, held):
+                if (run := self.runs.get(number)) is not None:
+                    run.pace(held=held)
             case _:
                 raise UsageError(f"A driver sent {type(message).__name__}, which is a node's message.")
 
     def _start(self, asked: SendCall) -> None:
         way = self._ways[asked.spec]
         spec = way.spec()
-        run = NodeRun(self, asked, spec, spec.key.session_id if asked.exclusive else "")
+        exclusive = spec.key.session_id if asked.exclusive else ""
+        run = NodeRun(self, asked, spec, exclusive, way.operations, way.paths)
         self.runs[run.number] = run
         tracked = way.tracked(run)
         if way.guarded is None and tracked is None:
             self.services.pool.submit(run)
         else:
-            self.services.in_background(self._watched, run, way.guarded, tracked)
+            self.services.in_background(self._looked_after, run, way.guarded, tracked)
+
+    async def _looked_after(
+        self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None
+    ) -> None:
+        """Run a call with the looks around it. A look that fails ends this call, and not the node."""
+        try:
+            await self._watched(run, guarded, tracked)
+        except Exception as error:
+            _log.exception("the looks around call %s have failed", run.call_id)
+            self.services.pool.cancel(run)
+            why = f"The look at the workspace has failed ({type(error).__name__}). The node's log has the details."
+            run.outcome = Outcome("unavailable" if run.started_at == 0 else "lost", message=why)
+            self._tell(run)
 
     async def _watched(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
         """Run a call between looks at its workspace and the audit, as `dispatch.execute.in_cell` does."""
@@ -338,8 +435,13 @@ class Seat:
 
     def _tell(self, run: NodeRun) -> None:
         message = run.ended()
-        self.say(message)
+        size = min(run.used["received_bytes"], run.limits.result_bytes) if message.payload else 0
+        charge = None
+        if size > LARGE_BYTES:
+            charge = self.services.pool.budgets.frames.account().charge(size)
+        self.say(message, charge, size)
         if self.runs.pop(run.number, None) is not None:
+            run.empty()
             self._ended[run.number] = run
             if len(self._ended) > MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
@@ -360,8 +462,9 @@ class Seat:
 
     def _drop_entering(self, session_id: str) -> None:
         """Drop the session's calls that wait for the look before them, so that they are not in the pool yet."""
+        key = self.session_key(session_id)
         for run in self.runs.values():
-            if run.cell is None and self._ways[run.way].session_id == session_id:
+            if run.cell is None and run.spec.key.session_id == key:
                 run.dropped = True
 
     def _forget(self, session_id: str, parked: str) -> None:
@@ -375,6 +478,19 @@ class Seat:
             for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
                 del self._ways[number]
 
+    async def quiet(self, session_ids: Sequence[str]) -> None:
+        """End sessions, and wait until their processes have gone and are audited."""
+        for session_id in session_ids:
+            self._forget(session_id, "")
+        keys = set(map(self.session_key, session_ids))
+        with anyio.move_on_after(QUIET_S):
+            while self._is_busy(keys):
+                await anyio.sleep(0.005)
+
+    def _is_busy(self, keys: set[str]) -> bool:
+        runs = any(run.spec.key.session_id in keys for run in self.runs.values())
+        return runs or self._office.is_serving(keys)
+
     async def leave(self, is_busy: Callable[[], bool]) -> list[bytes]:
         """End the driver's sessions, and return the last batches, when the audits are over."""
         for session_id in list(self.sessions):
@@ -382,18 +498,29 @@ class Seat:
         with anyio.move_on_after(SETTLE_S):
             while self.runs or is_busy():
                 await anyio.sleep(0.005)
-        return self._take_batches()
+        return self._take_batches(sys.maxsize)
 
     def end(self) -> None:
         """End all sessions of the driver, because it has left or its lease is over."""
         for session_id in list(self.sessions):
             self._forget(session_id, "")
         self.is_over = True
-        _release(self._charges)
+        _release([each.charge for each in self._frames if each.charge is not None])
         self.link.acknowledged(2**63)
         for parked in self._parked:
             if not parked.done():
                 parked.set_result(None)
+
+
+def _interned(value: Any) -> Any:
+    """The value with one object for equal texts: thousands of sessions have almost the same profile."""
+    if type(value) is str:
+        return sys.intern(value)
+    if type(value) is list:
+        return [_interned(each) for each in cast("list[Any]", value)]
+    if type(value) is dict:
+        return {_interned(name): _interned(each) for name, each in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:

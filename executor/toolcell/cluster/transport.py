@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 
 from .actor import NodeActor
+from .demand import Demand
 from .members import Member
 from .peer import NodeGone
 
@@ -24,6 +24,10 @@ R = TypeVar("R")
 EXCHANGES: Final = 10_000
 """The exchanges that may wait in an actor: a handful of each driver."""
 CLOSE_S: Final = 10.0
+A_MACHINE: Final = {"CPU": 0.001}
+"""A bundle that stands for a machine: calls take none of Ray's resources."""
+STORED_BYTES: Final = 100_000
+"""Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 
 
 def import_ray() -> Any:
@@ -37,24 +41,16 @@ def import_ray() -> Any:
 class RayMembers:
     """The machines of a Ray cluster. On each is one actor, made by the first driver that needs it."""
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        namespace: str,
-        allow_missing: Sequence[str],
-        max_cells: int | None,
-        quarantine: str | None,
-    ) -> None:
+    def __init__(self, *, address: str, namespace: str) -> None:
         self._address = address
         self._namespace = namespace
-        self._settings = list(allow_missing), max_cells, quarantine
         self._ray: Any = None
         self._has_connected = False
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._under_way = 0
-        self._asked = 0
+        self._asked = Demand()
+        self._groups: list[Any] = []
 
     async def connect(self) -> None:
         """Connect this process to the cluster, unless the program has done so."""
@@ -104,23 +100,31 @@ class RayMembers:
                 max_concurrency=EXCHANGES,
                 scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
             )
-            .remote(*self._settings)
+            .remote()
         )
 
-    async def ask_for(self, cells: int, calls: int) -> None:
-        """Ask the autoscaler for machines like the smallest one, until there is a cell for each call."""
-        machines = max(1, len(self._actors))
-        wanted = math.ceil(calls / max(1, cells // machines)) if calls > cells else 0
-        if wanted != self._asked:
-            self._asked = wanted
-            await in_thread(partial(self._ask_for, wanted))
+    async def ask_for(self, demand: Demand) -> None:
+        """Ask the autoscaler for machines, by placement groups that wait for them. Each driver has its own; Ray removes
+        them if the driver dies."""
+        if demand != self._asked:
+            await in_thread(partial(self._ask_for, demand))
+            self._asked = demand
 
-    def _ask_for(self, machines: int) -> None:
-        sdk: Any = importlib.import_module("ray.autoscaler.sdk")
+    def _ask_for(self, demand: Demand) -> None:
+        groups: Any = importlib.import_module("ray.util.placement_group")
+        self._withdraw()
         nodes: list[dict[str, Any]] = self._ray.nodes()
-        alive: list[float] = [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
-        cpus = max(1, int(min([each for each in alive if each], default=1.0)))
-        sdk.request_resources(bundles=[{"CPU": cpus}] * machines)
+        without_cpu = sum(node["Alive"] and not node["Resources"].get("CPU") for node in nodes)
+        if (machines := demand.machines - without_cpu) > 0:
+            self._groups.append(groups.placement_group([A_MACHINE] * machines, strategy="STRICT_SPREAD"))
+        for labels in sorted(demand.labels):
+            self._groups.append(groups.placement_group([A_MACHINE], bundle_label_selector=[dict(labels)]))
+
+    def _withdraw(self) -> None:
+        """Ask for no more machines."""
+        groups: Any = importlib.import_module("ray.util.placement_group")
+        while self._groups:
+            groups.remove_placement_group(self._groups.pop())
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """Call the machine's actor. `done` gets the reply on a thread of Ray's."""
@@ -132,6 +136,22 @@ class RayMembers:
             self._under_way += 1
         try:
             future = actor.exchange.remote(data).future()
+        except Exception as error:
+            self._done(node_id, actor, done, error)
+            return
+        future.add_done_callback(partial(self._ended, node_id, actor, done))
+
+    def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Ask the machine's actor about files. `done` gets the reply on a thread of Ray's."""
+        actor = self._actors.get(node_id)
+        if actor is None:
+            done(NodeGone("its actor has ended"))
+            return
+        with self._lock:
+            self._under_way += 1
+        try:
+            sent = self._ray.put(payload) if len(payload) > STORED_BYTES else payload
+            future = actor.files.remote(data, sent).future()
         except Exception as error:
             self._done(node_id, actor, done, error)
             return
@@ -169,6 +189,8 @@ class RayMembers:
 
     async def close(self) -> None:
         """Disconnect this process from the cluster, if `connect` has connected it. The actors stay."""
+        if self._groups:
+            await in_thread(self._withdraw)
         if self._has_connected:
             self._has_connected = False
             await in_thread(self._ray.shutdown)

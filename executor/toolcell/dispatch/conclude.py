@@ -17,7 +17,7 @@ from .admit import judge
 from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
-from .execute import Ran
+from .execute import Ran, unseen
 from .output import OutputSchema
 from .present import NOTHING, fitting, for_people, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
@@ -40,12 +40,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
     result, lie = result_of(route, draft, shown, used)
-    if (
-        lie
-        or watch is not None
-        or confirmation
-        or (run is not None and (run.state_lost or (run.cell is not None and run.cell.in_userns)))
-    ):
+    if lie or confirmation or watch is not None or (run is not None and _is_marked(run)):
         result = _marked(caller, ran, result, lie)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
@@ -76,6 +71,11 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     return result
 
 
+def _is_marked(run: SessionRun) -> bool:
+    """Whether the result tells something about the cell."""
+    return bool(run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
+
+
 def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:
     """The result with what the cell and the audit of protected names add to it. A cell whose answer is malformed, a
     `lie`, is ended."""
@@ -85,6 +85,8 @@ def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResul
             result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
         if run.state_lost:
             result = _noticed(result, state_lost(route.tool.name, run.state_lost))
+        if run.files_lost:
+            result = _noticed(result, Notice(kind="state_lost", message=run.files_lost))
     if confirmation:
         result = result.model_copy(update={"confirmation": confirmation})
     is_malformed = False
@@ -105,6 +107,8 @@ def _hides_exceptions(caller: Caller, route: Route) -> bool:
 def _audited(caller: Caller, route: Route, result: ToolResult, watch: Watch, *, may_deny: bool) -> ToolResult:
     """The result after the audit of protected names: a denial in its place, or with notices of the findings."""
     workspace, profile = caller.workspace, route.spec.profile
+    if watch.hung is not None:
+        return result.model_copy(update={**NOTHING, "error": unseen(watch.hung)})
     if may_deny and (denied := trespass(workspace, route.declaration, profile, watch)) is not None:
         result = result.model_copy(update={**NOTHING, "error": denied})
     if watch.tells:

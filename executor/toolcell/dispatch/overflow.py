@@ -12,6 +12,7 @@ import re
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -50,6 +51,8 @@ class Overflow:
         self._names: set[str] = set()  # of the files in workspaces
         self._store: Path | None = None
         self._record = record or RunRecord()
+        self.on_saved: Callable[[Path, str], None] | None = None
+        """Called in a thread with each workspace and the path of a complete file in it."""
 
     def fits(self, received: int) -> bool:
         """Whether a result is surely short enough for a model, by the size of its frame in bytes, if it had one."""
@@ -110,6 +113,11 @@ class Overflow:
         """Add a complete file to those that may be removed to make room."""
         with self._lock:
             self._kept.append((root, path, size))
+        self._tell_saved(root, path)
+
+    def _tell_saved(self, root: Path, path: str) -> None:
+        if self.on_saved is not None and root != self._store:
+            self.on_saved(root, path)
 
     def close(self) -> None:
         """Remove the store."""
@@ -134,6 +142,7 @@ class Overflow:
                 raise
             assert root is not None
             self._kept.append((root, path, len(raw)))
+        self._tell_saved(root, path)
         return Artifact(path, kind, digest_of(raw), len(raw), media_type, uri=(root / path).as_uri())
 
     def _make_room(self, size: int) -> None:

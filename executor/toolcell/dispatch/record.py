@@ -58,6 +58,8 @@ def record(
     facts, kind = {**draft.facts, **used}, "call"
     if result.error is not None:
         kind = _add_error(facts, result.error)
+    if outcome.node:
+        facts["node"] = outcome.node
     if outcome.ending == "error":
         _add_traceback(facts, call, outcome)
     if result.notices:

@@ -23,14 +23,16 @@ from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
 from toolcell.sessions.changes import CallChanges
+from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
-from toolcell.wire.frames import Field, TooLarge, Unpackable
+from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
 from toolcell_tools.preview import ends_of, shortened
 
+from .answering import reply, room_for
 from .context import CallContext
 from .draft import facts_of, secret_texts
 from .protected_names import audit
@@ -118,6 +120,18 @@ class SessionRun(Run):
     def acted(self) -> bool:
         """Whether an operation or a connection of the call may have had an effect."""
         return self._acted
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """The handles that the node of the call serves: "memory", "web", or none."""
+        caller = self._context.caller
+        memory = ("memory",) if caller.memory is MEMORY_ON_NODES else ()
+        return (*memory, "web") if caller.web() is WEB_ON_NODES else memory
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """The rules for the pages that its session may fetch."""
+        return tuple(self._context.caller.profile.web)
 
     def has_moved(self) -> bool:
         return self._context.routes.has_moved(self._route)
@@ -214,8 +228,8 @@ class SessionRun(Run):
         try:
             if self.outcome is None:
                 with scope:
-                    held = await self._room_for(broker.answer_bytes(request.operation, request.arguments))
-                    self._reply(request, *await self._answer(request, held), held)
+                    held = await room_for(self._answers(), broker.answer_bytes(request.operation, request.arguments))
+                    reply(self, request, *await self._answer(request, held), held)
                     held = None  # the cell owns it now
         except anyio.get_cancelled_exc_class():
             raise
@@ -231,37 +245,13 @@ class SessionRun(Run):
             self._replies = self._services.pool.budgets.replies.account()
         return self._replies
 
-    async def _room_for(self, bytes: int) -> Charge:
-        """Wait for room for a reply of so many bytes. The caller releases the charge."""
-        granted = anyio.Event()
-        ask = self._answers().ask(bytes, granted.set)
-        if ask.charge is None:
-            try:
-                await granted.wait()
-            except BaseException:
-                ask.end()
-                raise
-        assert ask.charge is not None
-        return ask.charge
-
     async def _grow(self, held: Charge, bytes: int) -> None:
         """Wait for room, and add `bytes` to the charge of a reply. A charge of `bytes` or more is left as it is."""
         if held.bytes < bytes:
-            more = await self._room_for(bytes)
+            more = await room_for(self._answers(), bytes)
             if not held.is_released:  # otherwise nobody waits for the answer any more
                 held.change(held.bytes + bytes)
             more.release()
-
-    def _reply(self, request: Request, ok: bool, value: Field, held: Charge) -> None:
-        if self.cell is None:
-            held.release()
-            return
-        try:
-            self.cell.calls.reply(self, request.request, ok, value, held)
-        except Unpackable as error:
-            why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
-            refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-            self.cell.calls.reply(self, request.request, False, refusal.to_wire(), held)
 
     async def _answer(self, request: Request, held: Charge) -> tuple[bool, Field]:
         assert self._operations is not None
@@ -287,7 +277,8 @@ class SessionRun(Run):
     def _recorded(self, request: Request, *, acts: bool) -> Generator[None]:
         """With a state directory, record a granted operation: with an effect before it begins, so that a kill does not
         lose it, and any other when it has ended. A failure is recorded too."""
-        if self._services.durable is None or request.operation not in self._route.table:
+        is_recorded = request.operation in self._route.table and request.operation not in broker.OF_A_REQUEST
+        if self._services.durable is None or not is_recorded:
             yield
             return
         facts = {"operation": request.operation, "effect": acts, **broker.for_journal(request.arguments)}

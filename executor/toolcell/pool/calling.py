@@ -1,8 +1,9 @@
 """The pool as its supervisor uses it, so that another pool can run the calls on other machines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcell.journal import Record
 from toolcell_sandbox.report import SandboxReport
@@ -12,6 +13,9 @@ from .deadlines import Deadline
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .run import CellKey, Outcome, Run
+
+if TYPE_CHECKING:
+    from toolcell.workspace_return import WorkspaceReturn
 
 __all__ = ["CallPool", "Cluster", "PoolHost"]
 
@@ -28,6 +32,10 @@ class CallPool(Protocol):
     def waiting(self) -> Iterable[Run]: ...
     @property
     def most_cells(self) -> int: ...
+    @property
+    def placed(self) -> frozenset[str]:
+        """The handles that its nodes serve in place of this supervisor: "memory", "web", or none."""
+        ...
 
     async def start(self) -> None: ...
     async def close(self) -> None: ...
@@ -38,13 +46,32 @@ class CallPool(Protocol):
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]: ...
     def park_session(self, session_id: str, why: str) -> None: ...
     def end_session(self, session_id: str) -> None: ...
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Note a new session."""
+        ...
+
+    def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Prepares the workspace of a new session; None if nothing is to be done. Raises UsageError."""
+        ...
+
+    def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, "WorkspaceReturn"]] | None:
+        """Brings the changes in a session's workspace back to this machine; None if they are here. With `last`, after
+        its calls have ended."""
+        ...
+
     def at(self, when: float, action: Callable[[], None]) -> Deadline: ...
     def forget_deadline(self, deadline: Deadline) -> None: ...
     def kept_writable(self) -> list[tuple[str, ...]]: ...
     def is_serving(self, key: CellKey) -> bool: ...
     def running(self) -> list[Run]: ...
     def counts(self) -> dict[str, int]: ...
-    def nodes(self) -> list[dict[str, object]]: ...
+    def nodes(self) -> list[dict[str, Any]]: ...
+    def losses(self) -> list[str]:
+        """The nodes that were lost with calls or sessions a short time ago, in sentences."""
+        ...
+
     def status(self) -> SupervisorStatus: ...
 
 
@@ -61,8 +88,12 @@ class PoolHost:
     """The mechanisms of the sandbox that may be missing on a node."""
     quarantine: str | None
     """The directory for protected names; None for a temporary one."""
+    is_durable: bool
+    """Whether the journal has a record of each operation."""
     on_session_lost: Callable[[str, str], None]
     """Closes a session as failed: its id, and why."""
+    tell_saved: Callable[[Callable[[Path, str], None]], None]
+    """Takes a function that is called, in a thread, with each workspace and the path of an output saved there."""
 
 
 @runtime_checkable

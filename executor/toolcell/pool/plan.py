@@ -12,15 +12,18 @@ a session, the oldest is next. The rules, in order, for each waiting call:
    evicted only if there is no other idle cell. Its state is lost, so it may tear down first, and the call waits until
    the process is gone. A session that has cells does not take one that another session has just used, unless the other
    has more cells.
-6. Otherwise the call waits.
+6. A session that has cells leaves places to the sessions that are awaited and have no calls now: a place for one of
+   them, or places for two if there are more. A place is room for a cell, or an idle cell of such a session.
+7. Otherwise the call waits.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from .cell import Snapshot, State
 from .cell.state import ENDING, IDLE, WITH_CALL
@@ -32,6 +35,9 @@ another keeps its cell beside sessions that flood the pool."""
 SHARE = 4
 """A session may have so many times more waiting calls than places are left in the queue: dynamic thresholds, as in
 shared-memory switches (Choudhury and Hahne, 1998). So sessions that flood leave places to the others."""
+MOST_PLACES: Final = 2
+"""The most places that a session leaves to others: one for a quiet session, and one for a session that begins to flood
+the pool, too, because it would take the place of the quiet one."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -108,14 +114,20 @@ def fairly(waiting: Iterable[R], cells: Iterable[Snapshot]) -> list[R]:
 
 
 def plan(
-    waiting: Iterable[R], cells: Sequence[Snapshot], room: Room, exclusive: Set[str], now: float = math.inf
+    waiting: Iterable[R],
+    cells: Sequence[Snapshot],
+    room: Room,
+    exclusive: Set[str],
+    now: float = math.inf,
+    awaited: Collection[str] = (),
 ) -> list[Action[R]]:
     """Decide what to do now. The decisions are in the order in which to carry them out. `exclusive` has the words of
-    the calls that are running, or are over and not audited yet.
+    the calls that are running, or are over and not audited yet. `awaited` are the sessions that have made calls of
+    late, and so may soon make another.
     """
     actions: list[Action[R]] = []
     waiting = fairly(foremost(waiting, room.cells_per_session), cells)
-    crowd = _Crowd(room, {run.spec.key for run in waiting}, now)
+    crowd = _Crowd(room, {run.spec.key for run in waiting}, now, awaited)
     free: dict[CellKey, list[Snapshot]] = {}
     coming: dict[CellKey, int] = {}
     kept: set[CellKey] = set()
@@ -166,11 +178,13 @@ def plan(
 class _Crowd:
     """The cells that take up room, and those that can be evicted to make room."""
 
-    def __init__(self, room: Room, wanted: Set[CellKey], now: float) -> None:
+    def __init__(self, room: Room, wanted: Set[CellKey], now: float, awaited: Collection[str]) -> None:
         self._now = now
+        self._awaited = awaited
         self.idle: dict[int, Snapshot] = {}
         self._room = room
         self._wanted = wanted
+        self._waiting = {key.session_id for key in wanted}
         self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down, and whose room no call gets yet
         self._total = self._kept = 0
         self._per_session: Counter[str] = Counter()
@@ -200,7 +214,7 @@ class _Crowd:
         if self._total >= self._room.cells:
             victims += self._victims(lambda cell: self._may_take(session_id, cell))
         self._count(key, 1)
-        if self._is_over(key):
+        if self._is_over(key) or not self._leaves_places(session_id):
             self._count(key, -1)
             for cell in victims:
                 self.add(cell)
@@ -214,6 +228,14 @@ class _Crowd:
         return (
             cell.key.session_id == session_id or not mine or theirs > mine + 1 or self._now - cell.idle_since >= HELD_S
         )
+
+    def _leaves_places(self, session_id: str) -> bool:
+        """Whether the session leaves places to others, or need not."""
+        left = self._room.cells - self._total
+        if left >= MOST_PLACES or self._per_session[session_id] < 2:
+            return True
+        idle = Counter(cell.key.session_id for cell in self.idle.values())
+        return has_places(left, self._awaited, idle, self._waiting | (self._per_session - idle).keys() | {session_id})
 
     def _is_over(self, key: CellKey) -> bool:
         of_kept = bool(key.kept_tool) and self._kept > self._room.kept
@@ -246,6 +268,26 @@ def _price(cell: Snapshot, wanted: Container[CellKey]) -> tuple[bool, bool, floa
     """The order of eviction: the longest idle cell first, then kept processes, then those that a call waits for."""
     is_kept = bool(cell.key.kept_tool)
     return is_kept, is_kept and cell.key in wanted, cell.idle_since
+
+
+def has_places(left: int, awaited: Iterable[str], idle: Mapping[str, int], active: Container[str]) -> bool:
+    """Whether there are places for the awaited sessions that are not `active`: room for `left` cells, and the `idle`
+    cells, by session."""
+    quiet = islice((each for each in awaited if each not in active), MOST_PLACES)
+    places = left + sum(number for each, number in idle.items() if each not in active)
+    return places >= MOST_PLACES or places >= sum(1 for _ in quiet)
+
+
+def gives_way(cell: Snapshot, cells: Iterable[Snapshot], room: Room, awaited: Iterable[str], waiting: Set[str]) -> bool:
+    """Whether a cell that has just become idle must end to leave a place to another session (rule 6 of the plan). A
+    kept process never must, because its state would be lost. `waiting` are the sessions with waiting calls."""
+    session_id = cell.key.session_id
+    living = [each for each in cells if each.state not in ENDING]
+    if cell.key.kept_tool or sum(each.key.session_id == session_id for each in living) < 2:
+        return False
+    active = {each.key.session_id for each in living if each.state is not State.READY} | waiting | {session_id}
+    idle = Counter(each.key.session_id for each in living if each.state is State.READY)
+    return not has_places(room.cells - len(living), awaited, idle, active)
 
 
 def cheapest_to_evict(cells: Iterable[Snapshot]) -> int | None:

@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from itertools import islice
+from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
@@ -27,11 +29,13 @@ from .pace import Pace
 from .plan import (
     HELD_S,
     LATE_S,
+    MOST_PLACES,
     Assign,
     Room,
     Spawn,
     behind,
     cheapest_to_evict,
+    gives_way,
     least_wait_s,
     may_queue,
     obstacle,
@@ -230,13 +234,18 @@ class Pool:
         """Whether the plan may find room for a new call. If False, the plan is not computed now: the next end of a call
         or of a cell computes it."""
         key, is_alone = run.spec.key, len(self.waiting) == 1
-        of_session = 0
+        of_session = coming = 0
         for cell in self.cells.values():
             if cell.spec.key.session_id == key.session_id:
                 of_session += 1
                 same = cell.spec is run.spec or cell.spec.key == key
                 if is_alone and same and cell.state is State.SWEEPING:
                     return False  # by rule 3 of the plan, the call waits for this cell
+                coming += same and cell.run is None
+        if coming < len(self._queues[key.session_id]) - 1 and not run.exclusive:
+            _self, before = islice(reversed(self._queues[key.session_id]), 2)
+            if before.spec is run.spec:
+                return False  # no room was found for the call before, which wants the same
         if any(self._idle.values()):
             return True
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
@@ -282,6 +291,20 @@ class Pool:
             self._retire(cell)
         self.maker.forget(session_id)
         self._states.pop(session_id, None)
+        self._rivals.forget(session_id)
+        if self.waiting:
+            self._reactor.soon(self._pump)  # no place is left to this session any more
+
+    def session_opened(
+        self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
+    ) -> None:
+        """Nothing: the workspace is here."""
+
+    def preparing(self, session_id: str) -> None:
+        """Nothing, as for `session_opened`."""
+
+    def returning(self, session_id: str, *, last: bool) -> None:
+        """Nothing, as for `session_opened`."""
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
@@ -412,7 +435,8 @@ class Pool:
         if not self.waiting or not self._open or not self.fleet:
             return
         now = _now()
-        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive, now):
+        cells, awaited = _snapshots(self.cells.values()), self._rivals.seen
+        for action in plan(self.waiting, cells, self._room, self._exclusive, now, awaited):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
                 continue  # the zygotes have enough requests; `on_capacity` calls this again
             if isinstance(action, Assign):
@@ -482,6 +506,11 @@ class Pool:
     def all_cells(self) -> list[Cell]:
         """All cells, those of the reserve included."""
         return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """None: the supervisor serves all handles."""
+        return frozenset()
 
     @property
     def most_cells(self) -> int:
@@ -556,6 +585,10 @@ class Pool:
             self.prewarmer.soon()
         if cell.spec.unbound:
             return  # none of the queued calls is for this cell
+        if len(self.cells) > self._room.cells - MOST_PLACES and self._gives_way(cell):
+            self._retire(cell)
+            self._pump()
+            return
         if self.waiting:
             first = self._first_of(cell.spec.key.session_id)
             same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
@@ -565,6 +598,13 @@ class Pool:
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
+
+    def _gives_way(self, cell: Cell) -> bool:
+        """Whether the cell's session takes too much room for it to stay."""
+        awaited, cells = self._rivals.seen, self.cells.values()
+        return len(awaited) > 1 and gives_way(
+            cell.snapshot(), _snapshots(cells), self._room, awaited, self._queues.keys()
+        )
 
     def _rest(self, cell: Cell) -> None:
         """Note that the cell runs no call."""
@@ -630,8 +670,12 @@ class Pool:
         """The calls that run now."""
         return [run for cell in self.cells.values() if (run := cell.run) is not None]
 
-    def nodes(self) -> list[dict[str, object]]:
+    def nodes(self) -> list[dict[str, Any]]:
         """The nodes of its cluster: none, because its cells are here."""
+        return []
+
+    def losses(self) -> list[str]:
+        """None, because there are no nodes."""
         return []
 
     def kept_writable(self) -> list[tuple[str, ...]]:
@@ -725,6 +769,8 @@ class Pool:
         now = _now()
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
+        if self._rivals.forget_before(now - self._idle_s):
+            self._pump()
         self._deadlines.at(now + PRUNE_S, self._prune)
 
 

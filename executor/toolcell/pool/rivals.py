@@ -2,35 +2,57 @@
 
 The kernel shares a busy core among processes, so a session with eight running calls would get eight times the CPU time
 of a session with one, and the supervisor would wait for its turn behind all of them. So while several sessions make
-calls, a session's second and later running calls are niced, each by so much that their weights add up to one call's.
-On idle cores, a niced process runs as fast as any other.
+calls, the processes of a session with more than one running call are niced: those of the calls, and the inits of their
+cells, which fork and sweep. Their weights together add up to that of one process. On idle cores, a niced process runs
+as fast as any other.
 """
 
 import math
 import os
 from contextlib import suppress
+from functools import cache
 from typing import Final
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.mechanisms.capabilities import held
 
 RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
-MOST_NICE: Final = 12  # less than 19, so that other programs of the host cannot take every core from a session's calls
+_CAP_SYS_NICE: Final = 23  # linux/capability.h
+MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
 
 
 class Rivals:
-    """The session that made the last call, and the times of its last call and of the last call of any other session."""
+    """The session that made the last call, and the times of its last call and of the last call of any other session.
+    `seen` has the time of the last call of each session, except that of the last one."""
 
-    __slots__ = ("last", "last_at", "other_at")
+    __slots__ = ("last", "last_at", "other_at", "seen")
 
     def __init__(self) -> None:
         self.last = ""
         self.last_at = self.other_at = -math.inf
+        self.seen: dict[str, float] = {}
 
     def note(self, session_id: str, now: float) -> None:
         """Note that the session begins a call, or has one under way."""
         if session_id != self.last:
+            if self.last:
+                self.seen[self.last] = self.last_at
             self.last, self.other_at = session_id, self.last_at
+            self.seen[session_id] = now
         self.last_at = now
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session that is closed or parked."""
+        self.seen.pop(session_id, None)
+
+    def forget_before(self, when: float) -> bool:
+        """Forget the sessions that made their last call before `when`. Returns whether there were any."""
+        gone = [session_id for session_id, at in self.seen.items() if at < when and session_id != self.last]
+        for session_id in gone:
+            del self.seen[session_id]
+        return bool(gone)
 
     def has(self, session_id: str, now: float) -> bool:
         """Whether another session has calls."""
@@ -38,8 +60,39 @@ class Rivals:
 
 
 def nice_of(running: int) -> int:
-    """The nice value with which `running` calls together get about the CPU time of one call."""
-    return min(MOST_NICE, round(math.log(running, NICE_STEP))) if running > 1 else 0
+    """The nice value with which the processes of `running` calls and their inits have the weight of one process."""
+    return min(MOST_NICE, round(math.log(2 * running, NICE_STEP))) if running > 1 else 0
+
+
+@cache
+def may_undo() -> bool:
+    """Whether this process may lower a nice value again: with CAP_SYS_NICE in the first user namespace (setpriority(2),
+    user_namespaces(7))."""
+    try:
+        with open("/proc/self/uid_map") as file:
+            is_first = file.read().split() == ["0", "0", "4294967295"]
+        return is_first and bool(held()[0] >> _CAP_SYS_NICE & 1)
+    except (OSError, SandboxError):
+        return False
+
+
+def renice(pid: int, nice: int) -> bool:
+    """Set the nice value of a cell's init, which its later children inherit, if this process may undo that. Returns
+    whether it was set."""
+    if not may_undo():
+        return False
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+    except OSError:  # it has ended
+        return False
+    return True
+
+
+def take_back(pid: int, nice: int) -> None:
+    """Undo a nice value that a process has inherited, unless it has another one now."""
+    with suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, pid) == nice:
+            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
 
 
 def lower(pid: int, nice: int, before: int = 0) -> bool:

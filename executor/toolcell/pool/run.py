@@ -129,6 +129,7 @@ class Outcome:
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
     progress: Progress | None = None  # the last progress that the call has reported
+    node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 
 
 SOON_S = 0.1
@@ -201,6 +202,8 @@ class Run(ABC):
     """Charged with its requests. While it is full, none is read."""
     state_lost = ""
     """How the previous kept process ended, if its state was lost."""
+    files_lost = ""
+    """What is lost of the workspace, if the node that had it was lost."""
     last_progress: Progress | None = None
     preview = False
     """Whether the tool only says what the call would do."""

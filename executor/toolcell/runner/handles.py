@@ -5,6 +5,7 @@ even a forged one.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from toolcell.wire.frames import Field
 from toolcell_tools.handles import (
@@ -19,9 +20,13 @@ from toolcell_tools.handles import (
 
 from .link import Link
 
+if TYPE_CHECKING:
+    from .watching import WatchedPost
+
 
 class _Brokered:
     def __init__(self, link: Link) -> None:
+        self._link = link
         self._ask = link.request
         self._aask = link.arequest
 
@@ -144,6 +149,12 @@ class Http(_Brokered):
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> HttpResponse:
         return HttpResponse.from_dict(await self._aask("http.request", _request(method, url, headers, body)))
+
+    def watch(self, number: int, url: str, headers: Mapping[str, str], body: bytes) -> "WatchedPost":
+        """POST to `url`, and do not wait for the answer. `number` is for this request in this call alone."""
+        from .watching import WatchedPost  # only cells of MCP servers behind a URL need it
+
+        return WatchedPost(self._link, number, _request("POST", url, headers, body))
 
 
 def _request(method: str, url: str, headers: Mapping[str, str] | None, body: bytes) -> dict[str, Field]:

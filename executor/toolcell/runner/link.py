@@ -6,6 +6,7 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolcell.fast.pipes import PIPE_BYTES, widen
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
-_READING = frozenset({"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"})
+_READING = frozenset(
+    {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch", "http.events", "http.leave"}
+)
 """Operations without an effect."""
 _OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
@@ -182,6 +185,36 @@ class Link:
             return reply.value
         raise _refusal(reply, operation)
 
+    def begin(self, operation: str, arguments: dict[str, Field]) -> int:
+        """Send a request, and do not wait. Return its number, for `answered` and `answer`."""
+        with self._lock:
+            return self._send_request(operation, arguments)
+
+    def answered(self, numbers: Collection[int], wait_s: float) -> int | None:
+        """Wait for an answer to one of these requests, for at most `wait_s` seconds. Return the request's number."""
+        until = time.monotonic() + wait_s
+        with self._lock:
+            while True:
+                for number in numbers:
+                    if number in self._replies:
+                        return number
+                if not self._readable.poll(max(0.0, until - time.monotonic()) * 1000):
+                    return None
+                self.take(self._read())
+                if self._call is not None:
+                    raise ToolFailure(_OVER)
+
+    def answer(self, number: int, operation: str) -> Any:
+        """The answer to a request that `answered` has returned. Raises as `request` does."""
+        reply = self._replies.pop(number)
+        if reply.ok:
+            return reply.value
+        raise _refusal(reply, operation)
+
+    def forget(self, number: int) -> None:
+        """Drop the answer to a request of `begin`, if it is there."""
+        self._replies.pop(number, None)
+
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Any:
         """As `request`, for an async tool: the event loop keeps running while the broker works."""
         import asyncio  # takes 30 ms and 4 MB, only in cells with async tools
@@ -307,6 +340,8 @@ _CAPABILITY = {  # all others are operations of the channel
     "web.search": Capability.WEB,
     "web.fetch": Capability.WEB,
     "http.request": Capability.HTTP,
+    "http.events": Capability.HTTP,
+    "http.leave": Capability.HTTP,
 }
 
 

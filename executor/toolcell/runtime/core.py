@@ -3,9 +3,12 @@
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, cast
+
+import anyio
 
 from toolcell.dispatch import confirming, session_hooks
 from toolcell.dispatch.offer import lacking
@@ -27,6 +30,7 @@ from toolcell.sessions.shipping import latest
 from toolcell.state.sessions import KeptSession
 from toolcell.usage_limits import SessionUsage
 from toolcell.web_rules import ALL, SEEN
+from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -108,6 +112,7 @@ class SessionCore:
         "prefix",
         "public",
         "result",
+        "returned",
         "routes",
         "services",
     )
@@ -131,6 +136,8 @@ class SessionCore:
         self.owns_channel = owns_channel
         self.result: SessionResult | None = None
         """What it has left to its parent, when it has ended."""
+        self.returned: WorkspaceReturn | None = None
+        """What came back from its workspace at the last time."""
         self.left_s = ttl_s
         """Seconds until it expires, while its time stands still."""
         self._expires_at = math.inf
@@ -237,7 +244,9 @@ class SessionCore:
     def end_now(self, summary: str) -> None:
         outcome = self.life.state
         self.stop_clock()
-        self.result = self.caller.tally.result(outcome, summary)
+        if (redaction := self.caller.secrets.redaction) is not None:
+            summary = redaction.text(summary)
+        self.result = self.caller.tally.result(outcome, summary, self.returned)
         if self.caller.tally.questions and not self.services.approvals().is_ending:
             questions = self.caller.tally.questions
             self.services.in_background(confirming.withdraw_all, self.services, self.life, questions)
@@ -259,6 +268,27 @@ class SessionCore:
         for session in parked:
             assert isinstance(session, SessionCore)
             await session.tell("on_suspend")
+
+    async def prepare(self) -> None:
+        """Read a workspace that will be sent to a node. If it cannot be, the session ends, and this raises
+        UsageError."""
+        work = self.services.pool.preparing(self.caller.id)
+        if work is None:
+            return
+        try:
+            await work()
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self.close(0.0, SessionState.FAILED, str(error))
+            raise
+
+    def returning(self, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
+        work = self.services.pool.returning(self.caller.id, last=last)
+        return None if work is None else partial(self._bring, work)
+
+    async def _bring(self, work: Callable[[], Coroutine[Any, Any, WorkspaceReturn]]) -> WorkspaceReturn:
+        self.returned = await work()
+        return self.returned
 
     def park(self) -> None:
         self.stop_clock()

@@ -52,13 +52,14 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
         "calls": calls,
         "errors": errors,
         "pending_approvals": pending,
-        "problems": _problems(services, max((now - run.queued_at for run in waiting), default=0.0), len(waiting)),
+        "problems": problems_of(services),
     }
 
 
-def _problems(services: Services, longest_wait_s: float, waiting: int) -> list[str]:
-    """What is wrong now, in sentences."""
+def problems_of(services: Services) -> list[str]:
+    """What is wrong now with a supervisor, in sentences."""
     found: list[str] = []
+    waits_s = [time.monotonic() - run.queued_at for run in services.pool.waiting]
     status = services.pool.status()
     if status.problem:
         found.append(status.problem)
@@ -69,6 +70,9 @@ def _problems(services: Services, longest_wait_s: float, waiting: int) -> list[s
         found.append(services.durable.failure)
     for tool, session_id, refused_s in services.gate.breaker.open_circuits():
         found.append(f"The tool {tool} keeps crashing in the session {session_id}; refused for {refused_s:.2g} s.")
-    if longest_wait_s >= LONG_WAIT_S:
-        found.append(f"{waiting:,} calls wait for a process; the oldest has waited {longest_wait_s:.3g} s.")
+    if waits_s and (longest_s := max(waits_s)) >= LONG_WAIT_S:
+        found.append(f"{len(waits_s):,} calls wait for a process; the oldest has waited {longest_s:.3g} s.")
+    for node in services.pool.nodes():
+        found += [f"Node {node['id']}: {problem}" for problem in node["problems"]]
+    found += services.pool.losses()
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from toolcell import misuse
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
@@ -42,6 +43,7 @@ from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.farewells import say_all
 from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from .backends import OwnMemory
 
 _log = logging.getLogger("toolcell")
+MEMORY, WEB = "memory", "web"
 MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
 
 
@@ -92,10 +95,11 @@ class Runtime:
         self.catalog = Catalog()
         self.metrics = Metrics()
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
+        self._own_secrets = SessionSecrets()
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
-        self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere)
+        self.protection = Protection(settings.quarantine, self.record, elsewhere=elsewhere, on_hung=self._fail_session)
         self.changes = WorkspaceChanges(self.overflow.is_own, elsewhere=elsewhere)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
@@ -194,7 +198,7 @@ class Runtime:
 
     def task(self, id: str) -> CallTask:
         """The task with this id. Raises UsageError."""
-        found = self.tasks.find(id, self._results)
+        found = self.tasks.find(id, self._results) if misuse.is_key(id) else None
         if found is None:
             raise UsageError(f"There is no task {id!r}. Ids are from Session.start.")
         return found
@@ -221,9 +225,12 @@ class Runtime:
     async def _start_pool(self) -> None:
         settings = self.settings
         self._open_state()
+        self._own_secrets.add_own()
         await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
+            for name in sorted(settings.given & pool.placed):
+                raise UsageError(f"Supervisor({name}=…) and the cluster's {name}=… are both given. Pass one of them.")
             await pool.start()
         except BaseException:
             self.record.end()
@@ -251,7 +258,9 @@ class Runtime:
             write=self.journal.write,
             allow_missing=self.settings.allow_missing,
             quarantine=self.settings.quarantine,
+            is_durable=self._durable is not None,
             on_session_lost=self._fail_session,
+            tell_saved=partial(setattr, self.overflow, "on_saved"),
         )
 
     def _fail_session(self, id: str, why: str) -> None:
@@ -476,6 +485,8 @@ class Runtime:
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
+        above = parent.caller.id if parent else None
+        services.pool.session_opened(id, above, str(root), core.caller.profile.protected)
         core.start_clock()
         data = {
             "event": "opened",
@@ -636,11 +647,11 @@ class Runtime:
             channel=channel,
             access=ChannelAccess(channel, profile.channel, borrowed),
             memory=opening.memory or (self._default_memory() if above is None else above.memory),
-            web=_web(opening.web, above, settings.web),
+            web=self._web(opening.web, above, profile),
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
-            secrets=_secrets(profile, above, opening, settings, channel),
+            secrets=self._secrets(profile, above, opening, channel),
             tally=SessionTally(id, opening.agent_id, None if above is None else above.tally),
             meter=_meter(opening.usage_limits, above),
             seen=_seen(profile, above),
@@ -709,11 +720,38 @@ class Runtime:
 
     def _default_memory(self) -> MemoryStore:
         """The memory of sessions that were given none. The one that is made here is closed with the supervisor."""
+        if MEMORY in self.calls.placed:
+            return MEMORY_ON_NODES
         if self.settings.memory is not None:
             return self.settings.memory
         if self._memory is None:
             self._memory = self.settings.new_memory()
         return self._memory
+
+    def _web(self, own: WebClient | None, above: Caller | None, profile: Profile) -> Callable[[], WebClient]:
+        """Returns the web client of a session. Raises UsageError if it is on the nodes, and the session's profile has
+        rules that only this process can check."""
+        if own is not None:
+            return lambda: own
+        if WEB not in self.calls.placed:
+            return above.web if above is not None else self.settings.web or cache(PublicWeb)
+        found = (lambda: WEB_ON_NODES) if above is None else above.web
+        if found() is WEB_ON_NODES and any(rule.startswith(SEEN) for rule in profile.web):
+            raise UsageError(
+                "Profile.web has a rule 'seen', and the web client is on the nodes of the cluster. The links that a "
+                "session has seen are kept here. Open the session with web=…, or allow hosts by name."
+            )
+        return found
+
+    def _secrets(self, profile: Profile, above: Caller | None, opening: Opening, channel: Channel) -> SessionSecrets:
+        """What the results of a session must not show: its secrets, and those of the sessions above it and of the
+        supervisor."""
+        settings, secrets = self.settings, SessionSecrets(self._own_secrets if above is None else above.secrets)
+        is_here = above is None and WEB not in self.calls.placed
+        web = opening.web or (settings.web() if is_here and settings.web is not None else None)
+        http = opening.http or (settings.http if above is None else None)
+        secrets.add(profile, (http, web, channel))
+        return secrets
 
 
 def _check_link(workspace: str | Path, root: Path, parent: Path) -> None:
@@ -726,25 +764,6 @@ def _check_link(workspace: str | Path, root: Path, parent: Path) -> None:
 def _meter(limits: UsageLimits | None, above: Caller | None) -> UsageMeter | None:
     meter = None if above is None else above.meter
     return meter if limits is None else UsageMeter(limits, meter)
-
-
-def _web(
-    own: WebClient | None, above: Caller | None, default: Callable[[], WebClient] | None
-) -> Callable[[], WebClient]:
-    if own is not None:
-        return lambda: own
-    return above.web if above is not None else default or cache(PublicWeb)
-
-
-def _secrets(
-    profile: Profile, above: Caller | None, opening: Opening, settings: Settings, channel: Channel
-) -> SessionSecrets:
-    """What the results of a session must not show: its own secrets, and those of the sessions above it."""
-    secrets = SessionSecrets(None if above is None else above.secrets)
-    web = opening.web or (settings.web() if above is None and settings.web is not None else None)
-    http = opening.http or (settings.http if above is None else None)
-    secrets.add(profile, (http, web, channel))
-    return secrets
 
 
 def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:

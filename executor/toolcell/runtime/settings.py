@@ -83,6 +83,8 @@ class Settings:
     telemetry: Telemetry | None
     session_ttl_s: Mapping[SessionKind, float]
     hook_timeout_s: float
+    given: frozenset[str]
+    """Which of "memory" and "web" are arguments."""
     cluster: Cluster | None
     """Runs the calls of cells on its nodes. None: they run on this machine."""
 
@@ -150,6 +152,11 @@ def settings_of(
     if circuit_breaker is not None and not isinstance(circuit_breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"circuit_breaker is no CircuitBreaker: {circuit_breaker!r}. Write CircuitBreaker(crashes=5).")
     kept = None if state is None else StateDirectory(misuse.path("state", state))
+    if resolve is not None and cluster is not None:
+        raise UsageError(
+            "Supervisor(resolve=…) has no effect on a cluster, because the proxies of calls are on the nodes. Pass "
+            "RayCluster(resolve='module:function')."
+        )
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
@@ -183,6 +190,7 @@ def settings_of(
         telemetry=telemetry,
         session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
         hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),
+        given=frozenset(name for name, part in (("memory", memory), ("web", web)) if part is not None),
         cluster=_checked_cluster(cluster),
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 from toolcell.backends.body import FREE_BYTES
 from toolcell.backends.errors import BackendError, OutsideRules, Refused
 from toolcell.backends.http import Requester
+from toolcell.backends.http.feed import FEED_BYTES
 from toolcell.backends.protocols import MemoryStore, WebClient
 from toolcell.journal.redact import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
@@ -25,6 +26,7 @@ MAX_HITS = 100
 MAX_OPTIONS = 32
 UPLOAD_BYTES = 8 * 1024 * 1024
 MAX_FETCH_BYTES = 8 * 1024 * 1024
+_NUMBERS = 2**31  # of watched requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,23 @@ async def _http_request(principal: Principal, arguments: Arguments) -> Field:
         raise Refusal("execution", "body must be bytes.")
     try:
         method, url = _text(arguments, "method"), _text(arguments, "url")
-        answer = await principal.http.request(method, url, said, body, grow=principal.grow)
+        if arguments.get("watch") is None:
+            answer = await principal.http.request(method, url, said, body, grow=principal.grow)
+        else:
+            number = _count(arguments, "watch", _NUMBERS)
+            answer = await principal.http.watched(number, method, url, said, body, grow=principal.grow)
     except Refused as error:  # by the profile's rules; neither a failure of the tool nor a missing capability
         raise Refusal("request_denied", str(error)) from error
     return _plain(answer.to_dict())
+
+
+async def _http_events(principal: Principal, arguments: Arguments) -> Field:
+    return await principal.http.events(_count(arguments, "watch", _NUMBERS))
+
+
+async def _http_leave(principal: Principal, arguments: Arguments) -> Field:
+    principal.http.leave(_count(arguments, "watch", _NUMBERS))
+    return None
 
 
 OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
@@ -165,10 +180,14 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "web.search": (Capability.WEB, _web_search),
     "web.fetch": (Capability.WEB, _web_fetch),
     "http.request": (Capability.HTTP, _http_request),
+    "http.events": (Capability.HTTP, _http_events),
+    "http.leave": (Capability.HTTP, _http_leave),
 }
 """All operations, each with the capability that puts it into a call's table."""
 
-_READING = frozenset({"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"})
+OF_A_REQUEST = frozenset({"http.events", "http.leave"})
+"""Operations that belong to one of `http.request`, whose record is theirs."""
+_READING = OF_A_REQUEST | {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"}
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 
@@ -204,7 +223,11 @@ def answer_bytes(operation: str, arguments: Arguments) -> int:
         return _SEARCH
     if operation == "channel.ask":
         return TEXT_BYTES
-    return FREE_BYTES if operation == "http.request" else _SMALL
+    if operation == "http.events":
+        return FEED_BYTES
+    if operation != "http.request":
+        return _SMALL
+    return FREE_BYTES if arguments.get("watch") is None else FREE_BYTES + 2 * FEED_BYTES
 
 
 def _asked(arguments: Arguments, name: str, most: int) -> int:

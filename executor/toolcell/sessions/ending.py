@@ -118,6 +118,11 @@ class Closing(Protocol):
         """Kill what is left of the session's calls. The session itself stays."""
         ...
 
+    def returning(self, *, last: bool) -> Callable[[], Coroutine[Any, Any, object]] | None:
+        """Brings a workspace that was sent to a node back, before the end (`last`) or the suspension. None if there is
+        nothing to bring."""
+        ...
+
 
 async def close(
     roots: Iterable[Closing],
@@ -143,6 +148,7 @@ async def close(
         for session, text in closing:  # the deepest sessions first
             last.callback(_end, session, text)
         await _all(waits)
+        await _all([work for session, _ in closing if (work := session.returning(last=True)) is not None])
     if on_closed is not None and closing:
         await on_closed([session for session, _ in reversed(closing)])
 
@@ -168,6 +174,7 @@ async def suspend(root: Closing, most_s: float = math.inf) -> list[Closing]:
             waits.append(life.parked.wait)  # another task suspends it
     try:
         await _all(waits)
+        await _all([work for session in suspending if (work := session.returning(last=False)) is not None])
     finally:
         with ExitStack() as last:
             for session in suspending:

@@ -5,22 +5,25 @@ before the first of them. A change is attributed to every call that ran then and
 changes cannot be told apart. A kept process counts as always running.
 
 An audit has a time limit. What it could not check by then is reported as unknown, and a longer check, called a sweep
-here, continues in the background.
+here, continues in the background. A file system that does not answer holds a look or an audit for `ANSWER_S`. Then the
+sessions that can have written there fail, and nothing else may write there until the audit was made.
 """
 
 import hashlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
 
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
+from toolcell.sessions.answering import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.drafts import Drafts
@@ -31,6 +34,7 @@ from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
 from toolcell_sandbox.view import Bound
 from toolcell_sandbox.walker import Budget
 
+T = TypeVar("T")
 _log = logging.getLogger("toolcell")
 SWEEP_S, SWEEP_DIRECTORIES, SWEEP_ENTRIES = 600.0, 500_000, 20_000_000
 SWEEP_BUSY = 0.5  # the share of its time in which a sweep works
@@ -52,6 +56,7 @@ class Watch:
     unknown: str = ""  # what the audit could not check, in words
     looked_for: bool = False  # whether a sweep follows
     stuck: str = ""  # what it could not move away
+    hung: HungFileSystem | None = None  # the audit was not made
 
     @property
     def tells(self) -> bool:
@@ -89,12 +94,22 @@ def _hold(windows: Sequence[_Window], path: str, seen: Seen) -> bool:
     return any(window.holds(path, seen) for window in windows)
 
 
+def _log_late(finding: Finding) -> None:
+    if finding.place:
+        _log.warning("%a was %s by an earlier call, and is now at %a", finding.path, finding.what, finding.place)
+
+
 class _GuardedRoot:
     """One writable directory, and the calls that may write there now."""
 
-    def __init__(self, root: str, quarantine: Quarantine, record: RunRecord) -> None:
+    def __init__(
+        self, root: str, quarantine: Quarantine, record: RunRecord, on_hung: Callable[[str, str], None]
+    ) -> None:
+        """`on_hung` fails a session, by its id, for a reason."""
         self.root = root
         self._record = record
+        self._on_hung = on_hung
+        self._hanging: WorkInThread | None = None
         self._tree = ProtectedTree(root, drafts=Drafts(record.drafts))
         self._quarantine = quarantine
         self._lock = anyio.Lock(fast_acquire=True)
@@ -113,11 +128,12 @@ class _GuardedRoot:
     ) -> tuple[Bound, ...]:
         """Look before a call. Returns the paths that mounts in its cell must hold."""
         async with self._lock:
+            self._require_answers()
             vocabulary = self._tree.learn(names, apart)  # no look is under way
             if self._stuck:
                 await self._move_what_is_stuck(watch.session_id)
             held = self._before if self._watches or self._kept or self._stuck else None
-            look, bound = await FILES.run(partial(self._look, vocabulary, held))
+            look, bound = await self._in_time(partial(self._look, vocabulary, held))
             if self._before is None or held is None:
                 self._before = look
             else:
@@ -130,6 +146,31 @@ class _GuardedRoot:
                 self._forget_kept()
             self._watches[watch] = vocabulary
             return bound
+
+    async def _in_time(self, work: Callable[[], T]) -> T:
+        """Return `work()`, run in a thread. Raises HungFileSystem after `ANSWER_S`. Then the thread keeps the tree."""
+        self._require_answers()
+        done: list[T] = []
+        running = WorkInThread(lambda: done.append(work()), done)
+        with anyio.move_on_after(
+            ANSWER_S, shield=True
+        ):  # the tree is not left to a thread for a cancelled caller's sake
+            await FILES.run(running, abandon=True)
+            return done[0]
+        if running.give_up():
+            self._hanging = running
+        _log.warning("a file system below %a has not answered for %g s", self.root, ANSWER_S)
+        raise HungFileSystem
+
+    def _require_answers(self) -> None:
+        """Raise HungFileSystem if a thread hangs in this tree. Log what one has moved that hangs no longer."""
+        hanging = self._hanging
+        if hanging is not None and not hanging.is_over:
+            raise HungFileSystem
+        self._hanging = None
+        for settled in hanging.done if hanging is not None else ():
+            for finding in settled.findings if isinstance(settled, Settled) else ():
+                _log_late(finding)
 
     def _look(self, vocabulary: int, before: Look | None) -> tuple[Look, tuple[Bound, ...]]:
         """Look, and return the paths to hold in a cell. What running calls have made is left out: it is moved soon."""
@@ -212,9 +253,12 @@ class _GuardedRoot:
         active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:
             others = len(self._watches) > 1 or bool(self._kept)
-            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active, others))
+            settled = await self._in_time(partial(self._tree.settle, self._before, self._quarantine, active, others))
         except NoThread as error:
             settled = Settled((), str(error))
+        except HungFileSystem as error:
+            self._fail(error, active)
+            return
         running, sessions = self._running()
         self._stuck = active if settled.stuck else frozenset()
         self._stuck_by = frozenset(sessions) if settled.stuck else frozenset()
@@ -231,6 +275,16 @@ class _GuardedRoot:
         if leaving is not None:
             leaving.findings += settled.findings
         self._record.quarantine(self._quarantine.temporary)
+
+    def _fail(self, error: HungFileSystem, active: frozenset[int]) -> None:
+        """Fail the calls that were not audited, and their sessions. The audit is made before anything writes here
+        again."""
+        running, sessions = self._running()
+        self._stuck, self._stuck_by = self._stuck | active, self._stuck_by | sessions
+        for each in running:
+            each.hung = error
+        for session_id in sessions - {""}:
+            self._on_hung(session_id, str(error))
 
     def _running(self) -> tuple[list[Watch], set[str]]:
         """The calls that run here, and the sessions that can have made the present findings."""
@@ -251,14 +305,12 @@ class _GuardedRoot:
         assert self._before is not None
         others = bool(self._watches or self._kept)
         settle = partial(self._tree.settle, self._before, self._quarantine, self._stuck, others)
-        settled = await FILES.run(settle)
+        settled = await self._in_time(settle)
         running, sessions = self._running()
         for finding in settled.findings:
             told = [self._tell(each, [finding], sessions) for each in running if _came_since(each, finding)]
-            if finding.place and not any(told):
-                _log.warning(
-                    "%a was %s by an earlier call, and is now at %a", finding.path, finding.what, finding.place
-                )
+            if not any(told):
+                _log_late(finding)
         if (settled.stuck or settled.unknown) and session_id not in self._stuck_by:
             return
         if settled.stuck or settled.unknown:
@@ -300,7 +352,8 @@ class Guarded:
     async def enter(self, session_id: str, *, kept: bool, keeps: bool = False) -> Watch:
         """Look before a call. `kept`: a kept process may write there. `keeps`: the call's own process will be kept.
 
-        Raises SandboxError if the look fails, or if what an earlier call left cannot be moved.
+        Raises SandboxError if the look fails, or if what an earlier call left cannot be moved. If a file system does
+        not answer, the session has failed.
         """
         since_ns = moment_ns()
         watch = Watch(session_id=session_id, since_ns=since_ns)
@@ -312,9 +365,11 @@ class Guarded:
                     for each in await place.enter(watch, self._recorded[1], self._recorded[0], kept=kept, keeps=keeps)
                 ]
             )
-        except BaseException:
+        except BaseException as error:
             for place in self._places:
                 place.forget(watch)
+            if isinstance(error, HungFileSystem):
+                self._protection.on_hung(session_id, str(error))
             raise
         if kept:
             self._protection.held.add(self)
@@ -373,9 +428,18 @@ class Guarded:
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
-    def __init__(self, quarantine: str | None, record: RunRecord | None = None, *, elsewhere: bool = False) -> None:
-        """`elsewhere`: the nodes of a cluster guard the paths, and nothing is guarded here."""
+    def __init__(
+        self,
+        quarantine: str | None,
+        record: RunRecord | None = None,
+        *,
+        elsewhere: bool = False,
+        on_hung: Callable[[str, str], None] = lambda _session_id, _why: None,
+    ) -> None:
+        """`elsewhere`: the nodes of a cluster guard the paths, and nothing is guarded here. `on_hung` fails a session,
+        by its id, for a reason."""
         self.quarantine = Quarantine(quarantine)
+        self.on_hung = on_hung
         self._elsewhere = elsewhere
         self.record = record or RunRecord()
         self._places: WeakValueDictionary[str, _GuardedRoot] = WeakValueDictionary()
@@ -397,7 +461,7 @@ class Protection:
         """The guard of one writable directory."""
         place = self._places.get(root)
         if place is None:
-            place = self._places[root] = _GuardedRoot(root, self.quarantine, self.record)
+            place = self._places[root] = _GuardedRoot(root, self.quarantine, self.record, self.on_hung)
         return place
 
     @property

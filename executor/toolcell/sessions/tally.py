@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from toolcell.session_result import CallReport, SessionResult, SessionState
 from toolcell.usage_limits import SessionUsage
+from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.errors import Cancelled, ErrorBase
 
@@ -83,7 +84,7 @@ class SessionTally:
         if self._above is not None:
             _append(self._above.reports, report)
 
-    def result(self, outcome: SessionState, summary: str) -> SessionResult:
+    def result(self, outcome: SessionState, summary: str, returned: WorkspaceReturn | None = None) -> SessionResult:
         """The result of the session, which has ended. It is added to the parent's tally."""
         result = SessionResult(
             session_id=self._id,
@@ -93,6 +94,7 @@ class SessionTally:
             artifacts=self.artifacts,
             usage=self.usage,
             errors=tuple(self.errors),
+            returned=returned,
         )
         if self._above is not None:
             self._above._take(result)

@@ -25,9 +25,9 @@ LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
 SESSIONS, MEMORY, TASKS = "sessions.sqlite", "memory.sqlite", "tasks.sqlite"
-STATUS, VERSION_FILE, LOCK, KEY = "status.json", "version", "lock", "key"
+STATUS, VERSION_FILE, LOCK, KEY, ENDED = "status.json", "version", "lock", "key", "approvals.ended"
 _FILES: Final = (
-    *(LOG, STATUS, VERSION_FILE, LOCK, KEY),
+    *(LOG, STATUS, VERSION_FILE, LOCK, KEY, ENDED),
     *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY, TASKS) for end in ("", "-wal", "-shm")),
 )
 _NUMBER_CHARS: Final = 20
@@ -57,6 +57,7 @@ class StateDirectory:
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
+    - `approvals.ended`: withdrawn and revoked approvals that the journal may not have yet (`toolcell.approvals.ended`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
     - `sessions.sqlite`: suspended sessions (`sessions`).
     - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).

@@ -16,6 +16,7 @@ from toolcell.journal import Record
 from .histogram import Histogram
 
 MAX_SERIES = 1_000  # at most 32 KB each
+MAX_NODES = 1_000  # each with its own series of at most MAX_SERIES
 OTHER, UNKNOWN = "(other)", "(unknown)"  # not valid as tool names
 MARGIN = 1.5
 LEAST_S = 1.0  # the time that a busy machine can add to any call
@@ -131,6 +132,7 @@ class Metrics:
 
     One thread may write, and any thread may read. Memory is bounded: after `max_series` pairs of tool and version,
     further pairs are counted together as the tool "(other)". Calls of unknown tools are counted as "(unknown)".
+    Calls on the nodes of a cluster are counted by node too.
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
@@ -138,6 +140,7 @@ class Metrics:
         self._series: dict[tuple[str, str], _Series] = {}
         self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: counting many at once is faster
         self._lock = RLock()  # held while records are counted, and while the counts are read
+        self._nodes: dict[str, Metrics] = {}
 
     def __repr__(self) -> str:
         with self._counted() as found:
@@ -147,10 +150,24 @@ class Metrics:
         """Count the call of `record`. Records of other kinds are ignored."""
         data = record.data
         if "attempt" in data:
-            self._new.append(data)
-            if len(self._new) >= _AT_ONCE:
-                with self._counted():
-                    pass
+            self._add(data)
+            if "node" in data:
+                self._of_node(data["node"])._add(data)
+
+    def _add(self, data: Mapping[str, Any]) -> None:
+        self._new.append(data)
+        if len(self._new) >= _AT_ONCE:
+            with self._counted():
+                pass
+
+    def _of_node(self, node: str) -> "Metrics":
+        found = self._nodes.get(node)
+        if found is None:
+            if len(self._nodes) >= MAX_NODES:
+                node = OTHER
+            with self._lock:
+                found = self._nodes.setdefault(node, Metrics(self._max_series))
+        return found
 
     @contextmanager
     def _counted(self) -> Generator[Mapping[tuple[str, str], _Series], None, None]:
@@ -188,6 +205,12 @@ class Metrics:
     def __iter__(self) -> Iterator[ToolMetrics]:
         with self._counted() as found:
             return iter([_metrics_of(tool, version, series) for (tool, version), series in sorted(found.items())])
+
+    @property
+    def nodes(self) -> Mapping[str, "Metrics"]:
+        """The metrics of the calls on each node of a cluster, by the node's id. Empty without a cluster."""
+        with self._lock:
+            return dict(self._nodes)
 
     def totals(self) -> tuple[int, dict[str, int]]:
         """The number of all calls, and of their errors by kind."""
@@ -229,6 +252,8 @@ class Metrics:
 
     def merge(self, other: "Metrics") -> None:
         """Add the counts of another supervisor's metrics to these. The sums are exact, except beyond `max_series`."""
+        for node, metrics in other.nodes.items():
+            self._of_node(node).merge(metrics)
         with other._counted() as found:
             copies = {key: series.copy() for key, series in found.items()}
         with self._lock:  # one lock at a time: another thread may be merging these into the other

@@ -50,6 +50,7 @@ class Residue:
 
 def cgroups_of(pid: int) -> Iterator[str]:
     """The cgroup directories that the supervisor of this pid has made and not removed."""
+    prefix = group_prefix(pid)
     own: dict[str, str] = {}
     for line in _lines("/proc/self/cgroup"):
         _number, controllers, path = line.split(":", 2)
@@ -70,7 +71,7 @@ def cgroups_of(pid: int) -> Iterator[str]:
                 names = os.listdir(directory)
             except FileNotFoundError:
                 continue
-            yield from (os.path.join(directory, name) for name in names if name.startswith(group_prefix(pid)))
+            yield from (os.path.join(directory, name) for name in names if name.startswith(prefix))
 
 
 def _children() -> Iterator[int]:

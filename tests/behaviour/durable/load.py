@@ -1,5 +1,7 @@
 """A durable supervisor under load, to be killed: `python load.py STATE WORKSPACE FIRST`. Prints "call ID" for each call
 that has returned, and "key KEY OUTPUT" for each call with an idempotency key. The keys begin with k<FIRST>.
+
+The journal has a bound, and many short segments, so that a kill often hits the change from one segment to the next.
 """
 
 import sys
@@ -9,8 +11,10 @@ from itertools import count
 import anyio
 
 from toolcell import Session, Supervisor, ToolContext, tool
+from toolcell.journal import log
 from toolcell.testing import misbehaving
 
+JOURNAL_BYTES, SEGMENTS, SYNC_S = 1024 * 1024, 128, 0.01
 KEPT = tool(misbehaving.echo, name="kept", lifetime="session")
 
 
@@ -38,7 +42,7 @@ async def ask_once_each(session: Session, first: int) -> None:
 
 
 async def main(state: str, workspace: str, first: int) -> None:
-    supervisor = Supervisor([misbehaving.echo, KEPT, append], state=state, max_cells=4)
+    supervisor = Supervisor([misbehaving.echo, KEPT, append], state=state, max_cells=4, journal_bytes=JOURNAL_BYTES)
     async with supervisor, anyio.create_task_group() as tasks:
         for name in ("a", "b", "c"):
             session = await supervisor.open_session("worker", workspace=workspace, session_id=name)
@@ -49,4 +53,5 @@ async def main(state: str, workspace: str, first: int) -> None:
 
 
 if __name__ == "__main__":
+    log.SEGMENTS, log.SYNC_S = SEGMENTS, SYNC_S  # type: ignore[misc] # pyright: ignore[reportConstantRedefinition]
     anyio.run(partial(main, sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -167,6 +167,32 @@ async def test_a_database_from_before_an_approval_was_withdrawn_approves_nothing
     assert ("refused", f"the approval {id} was withdrawn") in events(state)
 
 
+async def test_a_withdrawal_without_a_supervisor_holds_if_the_database_is_put_back_before_the_next_start(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").approvals
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id, for_session=True)
+        (standing,) = approvals.standing()
+    copy = database.read_bytes()
+    await command(state, "withdraw", id[:6])
+    await command(state, "revoke", standing.id[:6])
+    for end in ("", "-wal", "-shm"):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+    database.write_bytes(copy)
+    with Approvals.open(state) as approvals:
+        assert approvals.get(id).state == "approved" and not approvals.standing(), "the row was put back"
+    for start in range(3):  # at the second, the journal knows both
+        async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            assert (await session.call("pay", {"amount": 5})).is_error, start
+    assert {("withdrawn", "withdrawn"), ("revoked", "revoked"), ("refused", f"the approval {id} was withdrawn")} <= set(
+        events(state)
+    )
+    assert (state / "approvals.ended").read_bytes() == b""
+
+
 async def test_a_used_row_that_is_put_back_after_a_loss_of_the_index_approves_nothing(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:

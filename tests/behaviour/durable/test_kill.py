@@ -16,16 +16,17 @@ import anyio
 import pytest
 
 from toolcell import Supervisor
-from toolcell.journal.chain import Head
+from toolcell.journal.chain import JournalEntry
 from toolcell.journal.reading import JournalReader
+from toolcell.journal.segments import KIND, closed_segments
 from toolcell.state import StateDirectory
 from toolcell.testing import misbehaving
 
-from .load import append
+from .load import JOURNAL_BYTES, append
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 KILLS = int(os.environ.get("TOOLCELL_KILLS", "4"))
-"""How often it is killed: `TOOLCELL_KILLS=200 pytest -n 0 -s tests/behaviour/durable/test_kill.py` takes some eight
+"""How often it is killed: `TOOLCELL_KILLS=200 pytest -n 0 -s tests/behaviour/durable/test_kill.py` takes some 13
 minutes, and prints what it has counted."""
 PROGRAM = Path(__file__).with_name("load.py")
 TRIED_AGAIN = 3
@@ -47,12 +48,18 @@ def killed(state: Path, workspace: Path, first: int, after_s: float, *, at_once:
     return [line.decode().strip().split(maxsplit=2) for line in lines if line.endswith(b"\n")]
 
 
+def read_on(reader: JournalReader, found: dict[int, JournalEntry]) -> None:
+    """Add the entries that are there now. Those that were there before are the same."""
+    for each in reader.entries():
+        assert found.setdefault(each.head.number, each).head == each.head
+
+
 @pytest.mark.timeout(120 + 10 * KILLS)
 async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_path: Path, workspace: Path) -> None:
     state, first = tmp_path / "state", 0
     returned: list[str] = []
     outputs: dict[str, str] = {}
-    heads: list[Head] = []
+    found: dict[int, JournalEntry] = {}  # also those of segments that were removed since
     for number in range(KILLS):
         at_once = number % 4 == 3  # while it starts, and looks for what the last one has left
         after_s = random.uniform(0.1, 1.0) if at_once else random.uniform(0.0, 0.6)
@@ -62,10 +69,9 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
         done = [int(key[1:]) for key in outputs]
         first = max(0, max(done, default=0) - TRIED_AGAIN)
         directory = StateDirectory(state)
-        if directory.log.exists() and number % 10 == 0:
-            *_, last = JournalReader(directory.log, directory.database).entries()
-            heads.append(last.head)
-    async with Supervisor([misbehaving.echo, append], state=state) as supervisor:
+        if directory.log.exists() or closed_segments(directory.log):
+            read_on(JournalReader(directory.log, directory.database), found)
+    async with Supervisor([misbehaving.echo, append], state=state, journal_bytes=JOURNAL_BYTES) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="writer")
         again = {key: (await session.call("append", {"key": key}, idempotency_key=key)).output for key in outputs}
     assert again == outputs, "a result that was returned is kept"
@@ -74,10 +80,13 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
     assert set(outputs) <= set(lines)
     directory = StateDirectory(state)
     reader = JournalReader(directory.log, directory.database)
-    for head in heads:
+    read_on(reader, found)
+    for head in [each.head for each in found.values() if each.head.number > reader.first()[0].number][::1000]:
         reader.verify(head)
+    assert sorted(found) == list(range(1, len(found) + 1)), "none was removed before it was read"
     intents, ends, good, outcomes = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for each in reader.entries():
+    segments = sum(each.record.kind == KIND for each in found.values())
+    for _number, each in sorted(found.items()):
         record = each.record
         if record.kind == "intent":
             intents[record.call_id] += 1
@@ -93,6 +102,7 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
     assert all(good[call_id] == 1 for call_id in returned)
     print(
         f"{KILLS} kills: {len(intents):,} calls, {len(returned):,} of them returned, {len(outputs):,} keys; {outcomes}"
+        f"; {segments:,} changes of segments, {reader.first()[0].number:,} of {len(found):,} records removed"
     )
 
 

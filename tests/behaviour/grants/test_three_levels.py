@@ -167,6 +167,7 @@ OPERATIONS: dict[str, tuple[Capability, dict[str, Any]]] = {
     "web.search": (C.WEB, {"query": "page", "limit": 5}),
     "web.fetch": (C.WEB, {"url": "https://page.test/", "max_bytes": 100}),
     "http.request": (C.HTTP, {"method": "GET", "url": "https://api.test/"}),
+    "http.leave": (C.HTTP, {"watch": 1}),
 }
 NO_OPERATIONS = [
     "channel.approve",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.ordinary import AS_USER, USER
 
 import toolcell
@@ -39,7 +40,7 @@ class Scene:
 
     path: Path
     uid: int = 0
-    victims: list[subprocess.Popen[str]] = field(default_factory=list[subprocess.Popen[str]])
+    victims: list[programs.Started] = field(default_factory=list[programs.Started])
 
     @property
     def workspace(self) -> Path:
@@ -49,15 +50,14 @@ class Scene:
     def records(self) -> list[Path]:
         return sorted((self.path / "run" / "toolcell").glob("*.record"))
 
-    def start(self, *words: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    def start(self, *words: str) -> tuple[programs.Started, dict[str, Any]]:
         """Start a victim, and wait until it has a call in flight. Return the victim, and what it has made."""
-        command = [sys.executable, str(VICTIM), str(self.workspace), *words]
+        command = [sys.executable, "-I", str(VICTIM), str(self.workspace), *words]
         if self.uid:
             shown = [*python_paths(), str(SOURCE.parent), str(self.path)]
-            command = [sys.executable, str(AS_USER), str(self.uid), *shown, "--", *command]
-        victim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            command = [sys.executable, "-I", str(AS_USER), str(self.uid), *shown, "--", *command]
+        victim = programs.start(command)
         self.victims.append(victim)
-        assert victim.stdout is not None
         with victim.stdout as stdout:
             return victim, json.loads(stdout.readline())
 
@@ -70,7 +70,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(warm: None, open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     scene = Scene(Path(tempfile.mkdtemp(dir=open_directory)))
     scene.path.chmod(0o755)
     for name in ("run", "temporary", "project"):
@@ -215,11 +215,11 @@ async def test_cgroups_below_another_parent_group_are_removed(
     try:
         victim_group = f"{elsewhere}/cgroup.procs"
         program = "import os,sys; open(sys.argv[1],'w').write(str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
-        command = [sys.executable, "-c", program, victim_group, sys.executable, str(VICTIM), str(scene.workspace)]
+        python = [sys.executable, "-I"]
+        command = [*python, "-c", program, victim_group, *python, str(VICTIM), str(scene.workspace)]
         (scene.workspace / "result.txt").unlink()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        with programs.start(command) as victim:
             scene.victims.append(victim)
-            assert victim.stdout is not None
             below = json.loads(victim.stdout.readline())
             victim.kill()
         assert [path for path in below["cgroups"] if path.startswith(elsewhere)]

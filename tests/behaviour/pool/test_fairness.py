@@ -72,6 +72,31 @@ async def test_a_session_that_calls_now_and_then_does_not_wait_behind_floods(sup
     assert statistics.median(took) < 0.35, took
 
 
+async def test_long_calls_of_a_flood_leave_a_cell_to_a_quiet_session(supervise: Any, workspace: Path) -> None:
+    """Else, its call would wait for the end of one of them: some 0.5 s."""
+    stop = anyio.Event()
+
+    async def flood(session: Session) -> None:
+        while not stop.is_set():
+            assert not (await session.call("rest", {"seconds": 1.0})).is_error
+
+    async with supervise([rest], max_cells=3) as supervisor:
+        sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
+        await sessions[2].call("rest", {"seconds": 0.0})
+        took: list[float] = []
+        async with anyio.create_task_group() as tasks:
+            for session in sessions[:2]:
+                for _ in range(4):
+                    tasks.start_soon(flood, session)
+            for _ in range(4):
+                await anyio.sleep(2 * HELD_S)
+                started = time.perf_counter()
+                assert not (await sessions[2].call("rest", {"seconds": 0.0})).is_error
+                took.append(time.perf_counter() - started)
+            tasks.cancel_scope.cancel()
+    assert statistics.median(took) < 0.25, took
+
+
 @tool
 def niceness(seconds: float) -> tuple[int, int]:
     """Rest, and return the highest and the last nice value of this process."""

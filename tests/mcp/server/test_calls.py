@@ -38,6 +38,10 @@ async def declines(context: object, params: types.ElicitRequestParams) -> types.
     return types.ElicitResult(action="decline")
 
 
+async def refuses(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"approve": False, "reason": "ask me\x1b tomorrow"})
+
+
 @asynccontextmanager
 async def connected(
     supervisor: Supervisor, workspace: Path, mode: str, *, bounds: ServerBounds | None = None, elicit: Any = None,
@@ -229,6 +233,10 @@ async def test_a_call_that_needs_approval_is_denied_unless_the_operator_lets_the
     async with connected(supervisor, tmp_path, mode, elicit=declines, approve=True) as client:
         denied = await client.call_tool("pay", {"amount": 6})
         assert denied.is_error and "permission_denied" in text_of(denied)
+    async with connected(supervisor, tmp_path, mode, elicit=refuses, approve=True) as client:
+        denied = await client.call_tool("pay", {"amount": 6})
+        assert denied.is_error and "The client did not approve the call: ask me" in text_of(denied)
+        assert "tomorrow" in text_of(denied) and "\x1b" not in text_of(denied)
     async with connected(supervisor, tmp_path, mode, approve=True) as client:
         denied = await client.call_tool("pay", {"amount": 7})
         assert denied.is_error and "elicitation" in text_of(denied)

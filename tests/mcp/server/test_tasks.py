@@ -139,6 +139,12 @@ async def test_a_task_asks_for_answers_and_for_approval(supervisor: Supervisor, 
         await request("tasks/update", taskId=begun["taskId"], inputResponses={"toolcell_approval": yes})
         assert (await request.until_over(begun["taskId"]))["result"]["content"][0]["text"] == "paid 3"
 
+        begun = await request("tools/call", name="pay_later", arguments={"amount": 4})
+        await request.until_over(begun["taskId"])
+        no = {"action": "accept", "content": {"approve": False, "reason": "too much"}}
+        await request("tasks/update", taskId=begun["taskId"], inputResponses={"toolcell_approval": no})
+        assert "call: too much" in str(await request.until_over(begun["taskId"]))
+
 
 async def test_tasks_are_bounded_and_belong_to_their_principal(supervisor: Supervisor, tmp_path: Path) -> None:
     bounds = ServerBounds(tasks=2, task_s=1.0)

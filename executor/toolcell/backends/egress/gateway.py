@@ -35,11 +35,11 @@ class Gateway:
         self._start = start
         self._most = most
 
-    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> "Egress":
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account, lookups: Lookups | None = None) -> "Egress":
         """Make the proxy of one call. `write` takes the record of each connection. `account` is charged for open
-        connections.
+        connections. `lookups` replaces the gateway's.
         """
-        return Egress(self, policy, write, account)
+        return Egress(self, policy, write, account, lookups or self.lookups)
 
     def take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Start the task of another connection, if there is room."""
@@ -53,9 +53,11 @@ class Gateway:
 class Egress:
     """The proxy of one call. `close` ends all its connections at once."""
 
-    def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write, account: Account) -> None:
+    def __init__(
+        self, gateway: Gateway, policy: ProxyNetwork, write: Write, account: Account, lookups: Lookups
+    ) -> None:
         self.rules = EgressRules(policy)
-        self.lookups = gateway.lookups
+        self.lookups = lookups
         self.idle_s = policy.idle_s
         self._gateway = gateway
         self._policy = policy

@@ -1,7 +1,7 @@
 """The default HTTP client: sends one request to one host, with the supervisor's credentials for that host."""
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import anyio
 from toolcell import misuse
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
+from toolcell.backends.http.feed import WholeLines
 from toolcell.backends.http.redaction import Redaction, headers_for
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import HttpReply, HttpRequest
@@ -85,6 +86,7 @@ class BrokeredHttp:
             raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
         headers = {**self._headers, **request.headers, "accept-encoding": "gzip, deflate", **own}
         room = _AnswerRoom(request)
+        events = None if request.on_events is None else _redacting(request.on_events, redaction)
         try:
             with anyio.fail_after(self._timeout_s):
                 addresses = _checked(request, target, await self._outbound.addresses(target))
@@ -96,6 +98,7 @@ class BrokeredHttp:
                     method=request.method,
                     body=request.body,
                     on_large=room.grow,
+                    on_events=events,
                 )
                 _require_whole(target, reply, request.max_bytes)
                 redact = partial(_redacted, reply, redaction, tuple(own))
@@ -145,6 +148,11 @@ def _require_whole(target: Target, reply: "ExchangeReply", max_bytes: int) -> No
         raise Unreachable(f"The answer of {target.host} is larger than {max_bytes:,} bytes. Ask for less at a time.")
     if reply.truncated:
         raise Unreachable(f"The answer of {target.host} breaks off. Try again later.")
+
+
+def _redacting(pass_on: Callable[[bytes], None], redaction: Redaction) -> Callable[[bytes], None]:
+    """Takes parts of a body, and passes its whole lines on as `Redaction.body` shows them: no secret has a line end."""
+    return WholeLines(lambda lines: pass_on(redaction.body(lines))).take
 
 
 def _redacted(reply: "ExchangeReply", redaction: Redaction, credentials: tuple[str, ...]) -> HttpReply:

@@ -9,6 +9,7 @@ import anyio
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.guard import Target, parse_redirect, parse_url
 from toolcell.backends.http.checks import answer_headers, checked_headers, checked_method, rule_for
+from toolcell.backends.http.feed import Feed, Feeds
 from toolcell.backends.http.trail import HttpOutcome, Trail
 from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
 from toolcell.http_rules import rules_of
@@ -37,9 +38,38 @@ class Requester:
         self._trail = trail
         self._trace = trace
         self._room = anyio.Semaphore(AT_ONCE)
+        self._feeds = Feeds()
+
+    async def watched(
+        self, number: int, method: str, url: str, headers: Mapping[str, str], body: bytes, *, grow: Grow = None
+    ) -> HttpResponse:
+        """As `request`. Meanwhile, `events(number)` has the events of the answer that have arrived, and `leave(number)`
+        ends the request. Raises `Unreachable` if it is left."""
+        with anyio.CancelScope() as scope:
+            feed = self._feeds.begin(number, scope)
+            try:
+                return await self.request(method, url, headers, body, grow=grow, feed=feed)
+            finally:
+                feed.end()
+        raise Unreachable("The call stopped reading the answer.")
+
+    async def events(self, number: int) -> bytes | None:
+        """Wait for events of the answer to a watched request: whole lines. None: the rest comes with the answer."""
+        return await self._feeds[number].fetch()
+
+    def leave(self, number: int) -> None:
+        """End a watched request, if it is under way."""
+        self._feeds[number].leave()
 
     async def request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, grow: Grow = None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        grow: Grow = None,
+        feed: Feed | None = None,
     ) -> HttpResponse:
         """The answer after redirects, with any status. Raises `Refused` if a request is not allowed, and what the
         client raises.
@@ -54,7 +84,7 @@ class Requester:
                 if len(body) > MAX_REQUEST:
                     raise Refused(f"The body has {len(body):,} bytes, over the limit of {MAX_REQUEST:,}. Send less.")
                 method, authorize = outcome.method, True
-                reply = await self._send(outcome, target, said, body, authorize, grow)
+                reply = await self._send(outcome, target, said, body, authorize, grow, feed)
             for _ in range(MAX_REDIRECTS):
                 if reply.location is None:
                     return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
@@ -66,7 +96,7 @@ class Requester:
                     if _origin(following) != _origin(target):
                         authorize, said = False, {n: v for n, v in said.items() if n in _KEPT_ELSEWHERE}
                     target = following
-                    reply = await self._send(outcome, target, said, body, authorize, grow)
+                    reply = await self._send(outcome, target, said, body, authorize, grow, feed)
             if reply.location is None:
                 return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
             raise Unreachable(
@@ -95,19 +125,37 @@ class Requester:
         body: bytes,
         authorize: bool,
         grow: Grow,
+        feed: Feed | None,
     ) -> HttpReply:
         rule = rule_for(self._rules, outcome.method, target)
         outcome.allowed, outcome.rule, outcome.bytes_out = True, str(rule), len(body)
-        request = HttpRequest(outcome.method, target.url, headers, body, rule.private, authorize, MAX_RESPONSE, grow)
-        if self._trace is None:
-            reply = await self._client.send(request)
-        else:
-            with self._trace.request(outcome.method, target.scheme, target.host, target.port, outcome.path) as span:
-                reply = await self._client.send(replace(request, headers={**headers, **span.headers}))
-                span.answered(reply.status)
+        request = HttpRequest(
+            outcome.method,
+            target.url,
+            headers,
+            body,
+            rule.private,
+            authorize,
+            MAX_RESPONSE,
+            grow,
+            on_events=None if feed is None else feed.take,
+        )
+        try:
+            reply = await self._sent(request, outcome, target)
+        except anyio.get_cancelled_exc_class():
+            outcome.reason = "the call stopped reading the answer" if feed is not None and feed.is_left else ""
+            raise
         outcome.status, outcome.bytes_in = reply.status, len(reply.body)
         outcome.address, outcome.credentials = reply.address, reply.credentials
         return reply
+
+    async def _sent(self, request: HttpRequest, outcome: HttpOutcome, target: Target) -> HttpReply:
+        if self._trace is None:
+            return await self._client.send(request)
+        with self._trace.request(outcome.method, target.scheme, target.host, target.port, outcome.path) as span:
+            reply = await self._client.send(replace(request, headers={**request.headers, **span.headers}))
+            span.answered(reply.status)
+            return reply
 
 
 def _noted(outcome: HttpOutcome, target: Target) -> Target:

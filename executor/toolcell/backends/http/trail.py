@@ -56,7 +56,7 @@ class Trail:
             outcome.reason = "the client failed"
             raise
         except BaseException:
-            outcome.reason = "the call ended"
+            outcome.reason = outcome.reason or "the call ended"
             raise
         finally:
             self._end(outcome)

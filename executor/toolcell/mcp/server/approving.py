@@ -30,15 +30,19 @@ __all__ = [
     "ClientChannel",
     "LiveAsker",
     "SuspendingAsker",
-    "is_approved",
+    "answered",
 ]
 
 APPROVAL: Final = "toolcell_approval"
 """The name of the question whether a call may run."""
 SHOWN_CHARS: Final = 4_000
+WORDS_CHARS: Final = 500
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {"approve": {"type": "boolean", "title": "Run this call", "default": False}},
+    "properties": {
+        "approve": {"type": "boolean", "title": "Run this call", "default": False},
+        "reason": {"type": "string", "title": "If not: what to tell the agent", "maxLength": WORDS_CHARS},
+    },
     "required": ["approve"],
 }
 
@@ -65,15 +69,16 @@ def question(request: ApprovalRequest) -> Questions:
     return Questions({APPROVAL: types.ElicitRequest(params=form)})
 
 
-def is_approved(answer: object) -> bool:
-    """Whether the answer to `question` approves: an accepted form that says so."""
-    if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
-        return False
-    return (answer.content or {}).get("approve") is True
-
-
 def answered(answer: object, by: str) -> Approved | Denied:
-    return Approved() if is_approved(answer) else Denied(f"{by} did not approve the call.")
+    """The answer to `question` as the engine's: approved by an accepted form that says so. A form that does not may
+    have a reason, for the model."""
+    form = answer.content or {} if isinstance(answer, types.ElicitResult) and answer.action == "accept" else {}
+    if form.get("approve") is True:
+        return Approved()
+    reason = form.get("reason")
+    if isinstance(reason, str) and reason.strip():
+        return Denied(f"{by} did not approve the call: {printable(reason.strip()[:WORDS_CHARS])}")
+    return Denied(f"{by} did not approve the call.")
 
 
 class ClientChannel:

@@ -13,7 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcell.approvals import Approvals
+from toolcell.approvals import Approvals, Denied
 from toolcell.backends.threads import in_thread
 from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
@@ -28,7 +28,7 @@ from .approving import (
     ClientChannel,
     LiveAsker,
     SuspendingAsker,
-    is_approved,
+    answered,
     question,
 )
 from .artifacts import Artifacts
@@ -156,11 +156,11 @@ class ClientCalls:
         """Keep the client's answer to a request for approval. An answer that comes too late changes nothing: the call
         asks again, or is denied."""
         try:
-            if is_approved(answer):
-                await in_thread(partial(self._approvals.approve, id, by="the MCP client"))
+            said = answered(answer, "The client")
+            if isinstance(said, Denied):
+                await in_thread(partial(self._approvals.deny, id, said.message, by="the MCP client"))
             else:
-                said = "The client did not approve the call."
-                await in_thread(partial(self._approvals.deny, id, said, by="the MCP client"))
+                await in_thread(partial(self._approvals.approve, id, by="the MCP client"))
         except UsageError:
             pass
 

@@ -279,13 +279,12 @@ class Cell(Stateful):
 
     def lower(self, nice: int) -> None:
         """Nice the process of the running call, or of the call that is about to be sent, and the init that will sweep
-        it, or take that back. A kept process is left alone, because it serves later calls; so is the init's own nice
-        value, which its later children would inherit."""
+        it, or take that back. A kept process is left alone, because it serves later calls."""
         if not self._kept:
             self._meter.lower(nice)
             if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
                 self._group_lowered = bool(nice)
-            self.lowered = self._group_lowered or self._meter.nice > 0
+            self.lowered = self._group_lowered or self._meter.is_lowered
 
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""

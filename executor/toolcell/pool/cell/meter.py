@@ -3,9 +3,10 @@
 import os
 import signal
 import time
+from typing import Final
 
-from toolcell.pool.processes import first_child, open_children
-from toolcell.pool.rivals import lower
+from toolcell.pool.processes import first_child, first_children, open_children
+from toolcell.pool.rivals import lower, renice, take_back
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
@@ -17,6 +18,8 @@ COUNTED_AHEAD_BYTES = 1024 * 1024  # the kernel charges a cgroup 64 pages at a t
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # linux/pidfd.h
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
+_INHERITED: Final = -1
+
 
 class Meter:
     """Measures the calls of one cell. `process` is the call process's pid on the host, 0 if it is unknown."""
@@ -27,6 +30,8 @@ class Meter:
         "_cgroup",
         "_children_fd",
         "_cpu_before",
+        "_init_nice",
+        "_init_pid",
         "_kept",
         "_rss_before",
         "_standby",
@@ -42,7 +47,8 @@ class Meter:
         self.process = 0
         self._cgroup = cgroup
         self._kept = kept
-        self.nice = 0  # that the call process was given
+        self.nice = 0  # that the call process was given; _INHERITED if it may have one that it was not given
+        self._init_nice = self._init_pid = 0
         self._standby = standby
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
@@ -58,6 +64,7 @@ class Meter:
             self._children_fd = open_children(init_pid)
         except OSError:
             pass  # the init has ended, which its pidfd reports, or no descriptor is left
+        self._init_pid = init_pid
         self.evidence.new_cell(init_pid)
 
     def close(self) -> None:
@@ -82,23 +89,45 @@ class Meter:
             self.process = 0
 
     def forget_process(self) -> None:
-        self.process = self.nice = 0
+        self.process = 0
+        self.nice = _INHERITED if self._init_nice else 0
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
 
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the call process or the init may have a nice value from here."""
+        return self.nice != 0 or self._init_nice > 0
+
     def lower(self, nice: int) -> None:
-        """Nice the call process, if it is known and was not given this value before."""
+        """Nice the call process, if it is known and was not given this value before, and the init."""
         if not self.process and self._standby:
             self.find_process()
-        if self._status_fd < 0 or nice == self.nice:
-            return
-        try:
-            os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid is its own
-        except OSError:
-            return
-        if lower(self.process, nice, self.nice):
-            self.nice = nice
+        if self._status_fd >= 0 and nice != self.nice:
+            try:
+                os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid is its own
+                before = self.nice
+                if before == _INHERITED:
+                    before = os.getpriority(os.PRIO_PROCESS, self.process)
+                if lower(self.process, nice, before):
+                    self.nice = nice
+            except OSError:
+                pass
+        if nice != self._init_nice:
+            self._lower_init(nice)
+
+    def _lower_init(self, nice: int) -> None:
+        """Nice the init, whose work is that of its calls, or take that back, also from the processes that were forked
+        ahead with its nice value."""
+        before, is_set = self._init_nice, renice(self._init_pid, nice)
+        if is_set:
+            self._init_nice = nice
+        if is_set and not nice:
+            for pid in first_children(self._children_fd) if self._children_fd >= 0 else ():
+                take_back(pid, before)
+            if self.nice == _INHERITED:
+                self.nice = 0
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the

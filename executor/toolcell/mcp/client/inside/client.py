@@ -1,14 +1,25 @@
 """The protocol's client: it agrees on a version, lists tools, calls them, and answers what the server asks."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any, Protocol, cast
 
 from toolcell_tools.context import ToolContext
-from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure
+from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure, Unencodable
 
-from .bounds import MAX_LISTING_BYTES, MAX_MESSAGES, MAX_NOISE, MAX_PAGES, MAX_REPORTS, MAX_TOOLS
-from .fingerprints import PARTS, fingerprint_of
+from .bounds import (
+    MAX_CURSOR_CHARS,
+    MAX_LISTING_BYTES,
+    MAX_MESSAGES,
+    MAX_NOISE,
+    MAX_PAGES,
+    MAX_QUESTIONS,
+    MAX_REPORTS,
+    MAX_TOOLS,
+)
+from .fingerprints import PARTS, PROBLEM, fingerprint_of
 from .messages import METHOD_NOT_FOUND, Message, Misbehaved, encoded, result_in
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -29,8 +40,9 @@ class Transport(Protocol):
         """Send a message that has no answer."""
         ...
 
-    def exchange(self, message: Message, tick: Callable[[], None]) -> Iterator[Message | None]:
-        """Send a message, and yield what arrives from then on; None for what is no message."""
+    def exchange(self, message: Message, tick: Callable[[], None]) -> Generator[Message | None]:
+        """Send a message, and yield what arrives from then on; None for what is no message. `tick` is called several
+        times a second, and may raise."""
         ...
 
     def agreed(self, version: str) -> None:
@@ -88,8 +100,9 @@ class Client:
             cursor = page.get("nextCursor")
             if cursor is None:
                 break
-            if not isinstance(cursor, str):
-                raise Misbehaved("The server's list of tools has a cursor that is no text. It was ended.")
+            if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR_CHARS:
+                most = f"no text of at most {MAX_CURSOR_CHARS:,} characters"
+                raise Misbehaved(f"The server's list of tools has a cursor that is {most}. It was ended.")
         else:
             if self._offers_tools:
                 raise Misbehaved(f"The server's list of tools has more than {MAX_PAGES} pages. It was ended.")
@@ -118,12 +131,14 @@ class Client:
         self._settle(exchange)
         if method == "tools/call":
             params = {**params, "_meta": {"progressToken": id}}
-        for message in self.transport.exchange({"id": id, "method": method, "params": params}, exchange.tick):
-            exchange.count(message)
-            if message is not None and "method" not in message and message["id"] == id:
-                return result_in(message, method)
-            exchange.end_if_alive(message)
-            self._take(message, exchange)
+        request = {"id": id, "method": method, "params": params}
+        with closing(self.transport.exchange(request, exchange.tick)) as arriving:
+            for message in arriving:
+                exchange.count(message)
+                if message is not None and "method" not in message and message["id"] == id:
+                    return result_in(message, method)
+                exchange.end_if_alive(message)
+                self._take(message, exchange)
         raise Misbehaved(f"The server did not answer {method}.")
 
     def _settle(self, exchange: "_Exchange") -> None:
@@ -159,7 +174,7 @@ class _Exchange:
         self._ctx = ctx
         self._transport = transport
         self._id = id
-        self._messages = self._noise = self._reports = 0
+        self._messages = self._noise = self._questions = self._reports = 0
         self._begun_s = max(0.0, ctx.remaining())
         self._is_cancelled = False
         self._probe: int | None = None
@@ -168,6 +183,9 @@ class _Exchange:
         self._messages += 1
         is_noise = message is None or ("method" not in message and message["id"] != self._id)
         self._noise += is_noise
+        self._questions += message is not None and "method" in message and "id" in message
+        if self._questions > MAX_QUESTIONS:
+            raise Misbehaved(f"The server asked more than {MAX_QUESTIONS} questions during one request. It was ended.")
         if self._messages > MAX_MESSAGES or self._noise > MAX_NOISE:
             what = f"{MAX_NOISE} lines that are no answer" if is_noise else f"{MAX_MESSAGES:,} messages"
             raise Misbehaved(f"The server sent more than {what} during one request. It was ended.")
@@ -228,4 +246,12 @@ def _described(page: Message) -> Iterator[Message]:
         if not isinstance(tool, dict) or not isinstance(cast("Message", tool).get("name"), str):
             raise Misbehaved("The server's list of tools has an entry without a name. It was ended.")
         described = cast("dict[str, Any]", tool)
-        yield {part: described[part] for part in _KEPT if described.get(part) is not None}
+        yield _carried({part: described[part] for part in _KEPT if described.get(part) is not None})
+
+
+def _carried(tool: Message) -> Message:
+    """The tool as the supervisor gets it: with its problem alone, if the rest cannot be sent."""
+    try:
+        return cast("Message", encode_json([tool])[0])
+    except Unencodable as error:
+        return {"name": str(tool["name"]).encode("utf-8", "replace").decode(), PROBLEM: str(error)[:200]}

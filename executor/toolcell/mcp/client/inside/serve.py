@@ -68,7 +68,7 @@ def _connected(ctx: ToolContext, server: Request) -> Client:
     if transport is None:
         transport = _Held.transport = _opened(server)
     if isinstance(transport, HttpTransport):
-        transport.ctx = ctx
+        transport.begin(ctx)
     if _Held.client is None:
         client = Client(transport, _root(ctx), server["version"])
         try:

@@ -1,0 +1,299 @@
+"""Write a session's changes into the workspace here, where it is as it was sent. Everything else is a conflict."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from toolcell.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
+from toolcell_sandbox.changes import Facts
+from toolcell_sandbox.seen import said
+from toolcell_sandbox.walker import Root
+
+from .exclusions import Exclusions
+from .judging import Judge
+from .manifest import SentEntry
+from .placing import MovedOn, make_directory, place, remove
+from .reading import MOST_LISTED, LeftEntry, UnstableFile, digested, facts_of
+
+__all__ = ["Applied", "ReceivedDiff", "apply"]
+
+ATTEMPTS: Final = 3
+BESIDE: Final = ".theirs"
+MOST_BESIDE: Final = 100
+MOST_READ: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedDiff:
+    """What a node has found in a copy. `expected` is what was sent of the workspace here, by path, as far as it has not
+    changed since; `base` also has what came from another directory."""
+
+    made: Mapping[str, SentEntry]
+    gone: Sequence[str]
+    expected: Mapping[str, SentEntry]
+    base: Mapping[str, SentEntry]
+    left_out: Sequence[LeftEntry] = ()
+    left_count: int = 0
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The report, and the paths whose state is now the same here and on the node."""
+
+    report: WorkspaceReturn
+    settled: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What is at a path here now."""
+
+    entry: SentEntry | None
+    facts: Facts | None
+    is_other: bool = False
+    """Whether it is a device, a socket or a FIFO."""
+
+    @property
+    def kind(self) -> str:
+        return "" if self.entry is None else self.entry.kind
+
+    def is_as(self, expected: SentEntry | None) -> bool:
+        if self.is_other:
+            return False
+        return expected is None if self.entry is None else self.entry.is_like(expected)
+
+    @property
+    def version(self) -> FileVersion | None:
+        return FileVersion(kind="other") if self.is_other else _version(self.entry)
+
+
+@dataclass(slots=True)
+class _Notes:
+    created: list[str] = field(default_factory=list[str])
+    changed: list[str] = field(default_factory=list[str])
+    deleted: list[str] = field(default_factory=list[str])
+    conflicts: list[FileConflict] = field(default_factory=list[FileConflict])
+    left_out: list[LeftEntry] = field(default_factory=list[LeftEntry])
+    left_count: int = 0
+    settled: list[str] = field(default_factory=list[str])
+
+    def leave_out(self, path: str, why: str) -> None:
+        self.left_count += 1
+        if len(self.left_out) < MOST_LISTED:
+            self.left_out.append((path, why))
+
+
+def apply(
+    path: str,
+    diff: ReceivedDiff,
+    fill: Callable[[SentEntry, int], object],
+    *,
+    protected: Sequence[str],
+    exclusions: Exclusions,
+    policy: ConflictPolicy,
+) -> Applied:
+    """Write the changes into the directory at a real path. `fill(entry, fd)` writes the content of a file. Raises
+    OSError if the directory cannot be opened. Blocks."""
+    with Root(path) as root:
+        work = _Applying(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
+        for name in sorted(diff.gone, reverse=True):  # what is in a directory before the directory
+            work.one(name, None)
+        for name, entry in sorted(diff.made.items()):
+            work.one(name, entry)
+        return work.applied()
+
+
+class _Applying:
+    def __init__(
+        self,
+        root: Root,
+        diff: ReceivedDiff,
+        fill: Callable[[SentEntry, int], object],
+        policy: ConflictPolicy,
+        judge: Judge,
+    ) -> None:
+        self._root = root
+        self._judge = judge
+        self._diff = diff
+        self._fill = fill
+        self._policy = policy
+        self._notes = _Notes(left_out=[*diff.left_out], left_count=diff.left_count)
+
+    def one(self, path: str, entry: SentEntry | None) -> None:
+        """Write one change, or note why it was not written."""
+        why = self._judge.objection(path, entry)
+        if why:
+            self._notes.leave_out(path, why)
+            return
+        try:
+            for attempt in range(ATTEMPTS):
+                try:
+                    self._write(path, entry)
+                    return
+                except (MovedOn, UnstableFile):  # somebody else writes here now: look again
+                    if attempt + 1 == ATTEMPTS:
+                        self._notes.leave_out(path, "it changes here while it is written")
+        except OSError as error:
+            self._notes.leave_out(path, said(error))
+
+    def _write(self, path: str, entry: SentEntry | None) -> None:
+        try:
+            parent = self._root.parent(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
+                raise
+            if entry is None:
+                self._settle(path, None)
+            else:
+                self._notes.leave_out(path, "its directory is not here")
+            return
+        try:
+            self._write_in(parent, path, entry)
+        finally:
+            os.close(parent)
+
+    def _write_in(self, parent: int, path: str, entry: SentEntry | None) -> None:
+        here = self._here(path, entry)
+        if not here.is_other and (entry is None if here.entry is None else here.entry.is_like(entry)):
+            self._settle(path, entry)
+            return
+        if not here.is_as(self._diff.expected.get(path)):
+            self._conflict(parent, path, entry, here, "")
+            return
+        try:
+            self._put(parent, path, entry, here)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            self._conflict(parent, path, entry, here, "the directory has other files")
+            return
+        self._note(path, entry, here)
+
+    def _put(self, parent: int, path: str, entry: SentEntry | None, here: _Here) -> None:
+        """Put the entry in the place of what is here. Raises MovedOn, and OSError with ENOTEMPTY for a directory that
+        has files."""
+        name = os.path.basename(path)
+        if here.kind == "directory":
+            if entry is not None and entry.kind == "directory":
+                return
+            os.rmdir(name, dir_fd=parent)
+            here = _Here(None, None)
+        elif here.facts is not None and (entry is None or entry.kind == "directory"):
+            remove(parent, name, here.facts)
+        if entry is None:
+            return
+        if entry.kind == "directory":
+            make_directory(parent, name)
+        else:
+            place(parent, entry, here.facts, lambda fd: self._fill(entry, fd))
+
+    def _conflict(self, parent: int, path: str, entry: SentEntry | None, here: _Here, why: str) -> None:
+        """Report a conflict, and do what the policy says."""
+        kept: Literal["ours", "theirs"] = "ours"
+        beside = ""
+        if self._policy == "theirs" and not here.is_other and not why:
+            try:
+                self._put(parent, path, entry, here)
+                kept = "theirs"
+            except OSError as error:
+                why = said(error)
+        elif self._policy == "beside" and entry is not None and entry.kind != "directory":
+            beside = self._put_beside(parent, entry)
+        self._notes.conflicts.append(
+            FileConflict(
+                path=_text(path),
+                base=_version(self._diff.base.get(path)),
+                ours=here.version,
+                theirs=_version(entry),
+                kept=kept,
+                beside=_text(beside),
+                why=why or "it has been changed here too",
+            )
+        )
+        if kept == "theirs":
+            self._notes.settled.append(path)
+
+    def _put_beside(self, parent: int, entry: SentEntry) -> str:
+        """Write the entry beside its place. Returns the path; "" if there is no free name."""
+        for number in range(1, MOST_BESIDE):
+            path = entry.path + BESIDE + (f"-{number}" if number > 1 else "")
+            if self._judge.objection(path, entry):
+                return ""
+            try:
+                place(parent, entry._replace(path=path), None, lambda fd: self._fill(entry, fd))
+            except MovedOn:
+                continue
+            return path
+        return ""
+
+    def _here(self, path: str, entry: SentEntry | None) -> _Here:
+        """What is at the path now. A large file whose size differs from both versions is not read. Raises
+        UnstableFile."""
+        try:
+            facts = facts_of(self._root.stat(path))
+        except FileNotFoundError:
+            return _Here(None, None)
+        if not (stat.S_ISREG(facts.mode) or stat.S_ISDIR(facts.mode) or stat.S_ISLNK(facts.mode)):
+            return _Here(None, facts, is_other=True)
+        sizes = [each.size for each in (entry, self._diff.expected.get(path)) if each is not None]
+        if stat.S_ISREG(facts.mode) and facts.size > MOST_READ and facts.size not in sizes:
+            return _Here(SentEntry(path, "file", facts.mode & 0o777, facts.size), facts)
+        return _Here(digested(self._root, path, facts), facts)
+
+    def _settle(self, path: str, entry: SentEntry | None) -> None:
+        """Note a path that is here as on the node, without a write."""
+        self._notes.settled.append(path)
+        if entry is None and path not in self._diff.expected and self._is_file(path):
+            self._notes.deleted.append(path)  # of the other directory's files, which are not touched
+
+    def _note(self, path: str, entry: SentEntry | None, here: _Here) -> None:
+        self._notes.settled.append(path)
+        if entry is None:
+            if here.kind != "directory":
+                self._notes.deleted.append(path)
+        elif entry.kind != "directory":
+            (self._notes.created if path not in self._diff.base else self._notes.changed).append(path)
+
+    def _is_file(self, path: str) -> bool:
+        base = self._diff.base.get(path)
+        return base is not None and base.kind != "directory"
+
+    def applied(self) -> Applied:
+        """The report."""
+        notes = self._notes
+        report = WorkspaceReturn(
+            created=_texts(notes.created),
+            changed=_texts(notes.changed),
+            deleted=_texts(sorted(notes.deleted)),
+            conflicts=tuple(notes.conflicts),
+            left_out=tuple(LeftOut(path=_text(path), why=why) for path, why in notes.left_out[:MOST_LISTED]),
+            left_out_count=notes.left_count,
+            unknown=self._diff.unknown,
+        )
+        return Applied(report, tuple(notes.settled))
+
+
+def _version(entry: SentEntry | None) -> FileVersion | None:
+    if entry is None:
+        return None
+    match entry.kind:
+        case "file":
+            digest = f"sha256:{entry.content.hex()}" if entry.content else ""
+            return FileVersion(kind="file", size=entry.size, digest=digest, executable=entry.is_executable)
+        case "link":
+            return FileVersion(kind="link", target=_text(os.fsdecode(entry.content)))
+        case "directory":
+            return FileVersion(kind="directory")
+
+
+def _text(path: str) -> str:
+    """A path that can be encoded: bytes that are not UTF-8 are escaped."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _texts(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(_text, paths))

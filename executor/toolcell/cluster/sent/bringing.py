@@ -1,0 +1,75 @@
+"""Bring the changes of a copy back into the workspace here."""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+
+from toolcell.cluster.peer import NodeGone
+from toolcell.workspace_return import ConflictPolicy, WorkspaceReturn
+
+from .applying import Applied, ReceivedDiff, apply
+from .blobs import BlobStore
+from .manifest import SentEntry
+from .receiving import Received, fetched
+from .seat_files import DONE
+from .sending import WORK, OpenCopy
+
+__all__ = ["brought_back"]
+
+_NO_BOUND = 2**62
+
+
+async def brought_back(
+    copy: OpenCopy,
+    root: str,
+    turn: anyio.Lock,
+    *,
+    ending: Sequence[str],
+    protected: Sequence[str],
+    policy: ConflictPolicy,
+) -> WorkspaceReturn:
+    """Fetch the changes of a copy whole, then write them below `root`, while no other return writes there (`turn`).
+    The calls of the sessions `ending` end before. Raises NodeGone if the node is lost before everything is fetched, and
+    OSError; then nothing was written."""
+    answer = await copy.peer.ask(["changes", copy.id, list(ending)])
+    if answer[0] != DONE:
+        raise OSError(str(answer[1]))
+    received = await WORK.run(partial(Received.unpacked, answer[1]))
+    diff = ReceivedDiff(
+        received.made,
+        received.gone,
+        copy.expected,
+        copy.base,
+        received.left_out,
+        received.left_count,
+        received.unknown,
+    )
+    with tempfile.TemporaryDirectory(prefix="toolcell-returned-") as spool:
+        contents = await WORK.run(partial(BlobStore, spool, _NO_BOUND))
+        await fetched(copy.peer, received, contents, WORK)
+        async with turn:
+            work = partial(_applied, root, diff, contents, copy, protected, policy)
+            applied = await WORK.run(work)
+    copy.settle(applied.settled, received.made)
+    try:
+        await copy.peer.ask(["settle", copy.id, list(applied.settled)])
+    except NodeGone:
+        pass  # what was written stays written
+    return applied.report
+
+
+def _applied(
+    root: str,
+    diff: ReceivedDiff,
+    contents: BlobStore,
+    copy: OpenCopy,
+    protected: Sequence[str],
+    policy: ConflictPolicy,
+) -> Applied:
+    def fill(entry: SentEntry, fd: int) -> None:
+        if entry.size:
+            contents.copy(entry.content, fd)
+
+    return apply(root, diff, fill, protected=protected, exclusions=copy.rules, policy=policy)

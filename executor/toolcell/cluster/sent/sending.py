@@ -1,0 +1,168 @@
+"""Send a workspace to a node: what the node lacks, each content once, then the request to open a copy."""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio
+
+from toolcell.backends.threads import NoThread, Threads
+from toolcell.cluster.peer import NodeGone
+
+from .exclusions import Exclusions
+from .manifest import SentEntry, TreeManifest
+from .options import SentWorkspaces
+from .packing import ContentPlace, packs_of
+from .seat_files import DONE, LACKS, NO_ROOM
+from .source import SourceTree
+
+__all__ = ["WORK", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed"]
+
+_log = logging.getLogger("toolcell.cluster")
+ROUNDS: Final = 20
+ROOM_S, ROOM_PAUSE_S = 10.0, 0.3
+"""How long a node may have no room, because other workspaces come in, and how often it is asked again."""
+WORK: Final = Threads(8)
+
+
+class SendFailed(Exception):
+    """The workspace could not be sent."""
+
+
+class FilesPeer(Protocol):
+    """A node, as far as files are concerned. `losses` counts how often it was lost."""
+
+    losses: int
+
+    @property
+    def id(self) -> str: ...
+    async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
+        """The node's answer to a request about files. Raises NodeGone if the node is lost meanwhile."""
+        ...
+
+
+@dataclass(slots=True)
+class OpenCopy:
+    """A copy on a node. `expected` is what the node has of the directory here, by path, as far as both are the same;
+    `base` also has what came from another directory. The contents that were sent for it are counted."""
+
+    id: str
+    peer: FilesPeer
+    rules: Exclusions
+    expected: dict[str, SentEntry]
+    base: dict[str, SentEntry]
+    contents: int = 0
+    bytes: int = 0
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def settle(self, paths: Sequence[str], made: Mapping[str, SentEntry]) -> None:
+        """Note what is now the same here and in the copy."""
+        for entries in (self.expected, self.base):
+            for path in paths:
+                if path in made:
+                    entries[path] = made[path]
+                else:
+                    entries.pop(path, None)
+
+
+class ContentSender:
+    """Sends for one driver. Only one workspace at a time goes to a node, so that no content is sent twice."""
+
+    def __init__(self, options: SentWorkspaces) -> None:
+        self._options = options
+        self._turns: dict[str, anyio.Lock] = {}
+        self.sent_contents: Counter[str] = Counter()
+        """By node: the contents that were sent there. One that the node has is not sent again."""
+        self.sent_bytes: Counter[str] = Counter()
+
+    async def open(self, peer: FilesPeer, session_id: str, sources: Sequence[SourceTree]) -> OpenCopy:
+        """Open a copy of these trees, each laid over the one before it. Raises StaleSource, SendFailed, NodeGone, and
+        OSError."""
+        manifest, rules = await WORK.run(partial(_merged, sources))
+        losses = peer.losses
+        id = f"{session_id}-{os.urandom(6).hex()}"
+        copy = OpenCopy(id, peer, rules, dict(sources[-1].manifest.entries), dict(manifest.entries))
+        name = os.path.basename(sources[-1].root) or "workspace"
+        trees = [each.manifest.digest for each in sources]
+        bounds = [self._options.max_bytes, self._options.max_files]
+        request = ["open", id, name, trees, rules.to_wire(), bounds]
+        try:
+            await self._opened(copy, request, sources)
+        except NodeGone:
+            raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.drop(copy)
+            raise
+        if peer.losses != losses:
+            raise NodeGone("it was lost")
+        copy.facts = {"entries": len(manifest.entries), "bytes": manifest.total_bytes}
+        return copy
+
+    async def drop(self, copy: OpenCopy) -> None:
+        """Remove a copy, and let its contents be evicted."""
+        try:
+            await copy.peer.ask(["drop", copy.id])
+        except NodeGone:
+            pass  # it has gone with its node
+        except (OSError, NoThread) as error:  # it goes with this driver's seat
+            _log.warning("the copy %s could not be removed: %s", copy.id, error)
+
+    async def _opened(self, copy: OpenCopy, request: Sequence[object], sources: Sequence[SourceTree]) -> None:
+        began = time.monotonic()
+        while True:
+            answer = await copy.peer.ask(request)
+            if answer[0] == LACKS:
+                async with self._turns.setdefault(copy.peer.id, anyio.Lock()):
+                    answer = await self._filled(copy, request, sources)
+            if answer[0] == DONE:
+                return
+            if answer[0] != NO_ROOM or time.monotonic() - began > ROOM_S:
+                raise SendFailed(f"{answer[1]}.")
+            await anyio.sleep(ROOM_PAUSE_S)
+
+    async def _filled(self, copy: OpenCopy, request: Sequence[object], sources: Sequence[SourceTree]) -> list[Any]:
+        """Send what is lacking, until the node has it all. Returns the node's last answer."""
+        for _ in range(ROUNDS):
+            answer = await copy.peer.ask(request)
+            if answer[0] != LACKS:
+                return answer
+            packs = packs_of(_places(answer[1], sources))
+            while (packed := await WORK.run(lambda: next(packs, None))) is not None:  # noqa: B023 - run at once
+                payload, ended, size = packed
+                answer = await copy.peer.ask(["put"], payload)
+                if answer[0] != DONE:
+                    return answer
+                copy.contents += ended
+                copy.bytes += size
+                self.sent_contents[copy.peer.id] += ended
+                self.sent_bytes[copy.peer.id] += size
+        raise SendFailed("the node loses contents that it was sent.")
+
+
+def _merged(sources: Sequence[SourceTree]) -> tuple[TreeManifest, Exclusions]:
+    """The trees, each laid over the one before it, and the rules of all."""
+    manifest, rules = sources[0].manifest, sources[0].exclusions
+    for source in sources[1:]:
+        manifest, rules = source.manifest.over(manifest), source.exclusions.after(rules.groups)
+    return manifest, rules
+
+
+def _places(digests: Sequence[bytes], sources: Sequence[SourceTree]) -> list[ContentPlace]:
+    """Where contents are here: a manifest, or a file. Raises SendFailed for one that is in no tree."""
+    manifests = {each.manifest.digest: each.manifest for each in sources}
+    places: list[ContentPlace] = []
+    for digest in digests:
+        source = next((each for each in reversed(sources) if digest in each.places), None)
+        if digest in manifests:
+            places.append(ContentPlace(digest, manifests[digest].packed()))
+        elif source is not None:
+            places.append(ContentPlace(digest, b"", source.root, source.places[digest]))
+        else:
+            raise SendFailed("the node asks for a content that is not in the workspace.")
+    return places
