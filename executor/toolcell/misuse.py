@@ -163,8 +163,9 @@ MOST_KEY_CHARS: Final = 1_024
 
 def is_key(value: object) -> bool:
     """Whether a value can be a key in the state directory: a text of some length that is valid Unicode."""
-    is_text = isinstance(value, str) and 0 < len(value) <= MOST_KEY_CHARS
-    return is_text and (value.isascii() or value.encode("utf-8", "replace").decode() == value)
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_KEY_CHARS:
+        return False
+    return value.isascii() or value.encode("utf-8", "replace").decode() == value
 
 
 def check_keys(**given: object) -> None:
