@@ -3,9 +3,12 @@
 The cluster has one node, on this machine: its processes share the cores with the driver, so a ratio is a lower bound.
 """
 
+import json
 import logging
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -29,6 +32,7 @@ from .workload import caller, check_whole, echo, kept
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 SESSIONS = 16
 OPENED = 10_000
+ROOT = Path(__file__).parent.parent
 
 
 @contextmanager
@@ -107,6 +111,11 @@ def test_calls_in_a_second_at_1_8_and_64_under_way(publish: Publish) -> None:
 
 def test_placing_ten_thousand_sessions(publish: Publish) -> None:
     publish(placement, 1)
+
+
+@pytest.mark.timeout(1800)
+def test_ten_thousand_sessions_live_on_a_cluster(publish: Publish) -> None:
+    publish(live, 1)
 
 
 def test_time_to_recover_from_a_killed_actor(publish: Publish) -> None:
@@ -198,6 +207,32 @@ async def placement(rounds: int, workspace: Path) -> Figure:
             ]
             measured = await interleave(cases, max(2, rounds))
     return Figure("cluster-placement", "Placing sessions on a cluster", measured, unit="s")
+
+
+async def live(rounds: int, workspace: Path) -> Figure:
+    """Ten thousand sessions, all open and placed, of a program of its own."""
+    number = OPENED if rounds == 1 else 200
+    command = [sys.executable, "-m", "benchmarks.cluster_many", str(number), "2", str(workspace)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    assert sum(found["sessions_of_nodes"]) == number + found["warm"]
+    measured = [
+        Measured(name, "ours", [[found[key]]])
+        for name, key in (
+            ("open a session", "open_s"),
+            ("place it and make a cell, 64 under way", "first_call_s"),
+            ("another call in a parked one, 64 under way", "later_call_s"),
+            ("close a session", "close_s"),
+        )
+    ]
+    first, second = found["sessions_of_nodes"]
+    driver_kb, node_kb = found["driver_bytes"] / 1000, found["node_bytes"] / 1000
+    notes = [
+        f"A session holds {driver_kb:.1f} KB in the driver and {node_kb:.1f} KB in its node's actor.",
+        f"The nodes have {first:,} and {second:,} sessions.",
+    ]
+    return Figure("cluster-sessions", f"{number:,} sessions live on two nodes", measured, unit="s", notes=notes)
 
 
 async def recovery(rounds: int, workspace: Path) -> Figure:

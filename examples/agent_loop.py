@@ -45,8 +45,7 @@ async def answer(session: Session, question: str, most_turns: int = 10) -> str:
     for _ in range(most_turns):
         export = exports.openai_responses(await session.tools())  # anew each turn: toolsets may offer other tools now
         said = model(export.tools, messages)
-        calls = [item for item in said if item["type"] == "function_call"]
-        if not calls:
+        if not (calls := [item for item in said if item["type"] == "function_call"]):
             return str(said[-1]["content"])
         messages += [*said, *(await session.call_many(calls, export=export)).messages()]
     return "I could not finish in time."

@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from toolcell.profile import Profile
 from toolcell_sandbox.refusal import unknown
@@ -156,6 +156,25 @@ def check_texts(**given: object) -> None:
     for argument, value in given.items():
         if value is not None and not isinstance(value, str):
             raise ArgumentError(f"{argument} is not a text: {value!r}. Pass a str, or leave it out.")
+
+
+MOST_KEY_CHARS: Final = 1_024
+
+
+def is_key(value: object) -> bool:
+    """Whether a value can be a key in the state directory: a text of some length that is valid Unicode."""
+    is_text = isinstance(value, str) and 0 < len(value) <= MOST_KEY_CHARS
+    return is_text and (value.isascii() or value.encode("utf-8", "replace").decode() == value)
+
+
+def check_keys(**given: object) -> None:
+    """Refuse a key that is neither None nor a text that can be kept in the state directory."""
+    check_texts(**given)
+    for argument, value in given.items():
+        if isinstance(value, str) and not is_key(value):
+            what = f"has {len(value):,} characters" if value else "is empty"
+            what = "is not valid Unicode" if 0 < len(value) <= MOST_KEY_CHARS else what
+            raise ArgumentError(f"{argument} {what}. Pass 1 to {MOST_KEY_CHARS:,} characters, or leave it out.")
 
 
 def check_text(name: str, value: object) -> None:

@@ -1,7 +1,7 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
-import json
 from collections.abc import Coroutine, Iterable, Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
@@ -34,6 +34,7 @@ from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .session_result import CallReport, SessionResult, SessionState
+from .sessions.idempotency import json_of
 from .sessions.opening import opening_of
 from .usage_limits import SessionUsage, UsageLimits
 from .workspace_return import WorkspaceReturn
@@ -288,12 +289,12 @@ class Session:
                 return await attempt(context, name, arguments)
             return await traced(telemetry, context, name, arguments)
         misuse.check_callable("repair", repair)
-        misuse.check_texts(idempotency_key=idempotency_key)
+        misuse.check_keys(idempotency_key=idempotency_key)
         step = dispatch if telemetry is None else partial(traced, telemetry)
         if idempotency_key is None:
             return await step(context, name, arguments, repair)
         context = context._replace(fate=CallFate())
-        asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
+        asked = (name, json_of(arguments))
         run = partial(step, context, name, arguments, repair)
         return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
@@ -433,14 +434,18 @@ class Session:
         """
         core = self._core
         core.check_open()
-        misuse.check_texts(task_id=task_id, call_id=call_id)
+        misuse.check_keys(task_id=task_id)
+        misuse.check_texts(call_id=call_id)
         misuse.check_callable("repair", repair)
         misuse.check_callable("on_progress", on_progress)
         misuse.check_callable("on_output", on_output)
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         named = core.name_of(name)
-        arguments: Mapping[str, Any] = {} if args is None else args
+        try:
+            arguments: Mapping[str, Any] = {} if args is None else deepcopy(args)  # the task begins later
+        except Exception as error:  # of an object of the program, or too deep
+            raise UsageError(f"The arguments cannot be copied: {type(error).__name__}. Pass JSON data.") from error
 
         async def run(id: str) -> ToolResult:
             return await self.call(

@@ -1,8 +1,9 @@
 """Find the changed files of a writable tree, with inotify(7).
 
 The first look lists the tree and watches each of its directories. A later look takes the events since the last look,
-and calls lstat(2) only for the entries that the events name. If the kernel has dropped events, the look lists the whole
-tree again. An entry has changed if its facts from lstat(2) differ. Programs cannot set the change time.
+and calls lstat(2) only for the entries that the events name. If the kernel has dropped events, or has no queue left for
+this user, the look lists the whole tree again. An entry has changed if its facts from lstat(2) differ. Programs cannot
+set the change time.
 
 A file with several hard links is reported under the path by which it was written. In a network file system, writes of
 another machine cause no events and are not found.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from . import walker
-from .kernel.inotify import PLACED, Inotify
+from .kernel.inotify import PLACED, Inotify, NoQueue
 from .seen import said, tick_of
 from .walker import Budget, Cut, Root
 
@@ -143,7 +144,7 @@ class WatchedTree:
         self.keeps_texts = texts
         self.own = own
         self.texts = _Texts()
-        self.events: Inotify | None = None
+        self.events: Inotify | NoQueue | None = None
         self.top = _Folder("", None)
         self.by_watch: dict[int, _Folder] = {}
         self.looked_ns = 0
@@ -155,17 +156,30 @@ class WatchedTree:
 
     def begin(self, seconds: float = LOOK_S) -> str:
         """Look for the first time. Returns the reason why a part of the tree is unknown, "" if none is."""
-        self.close()
-        look = _TreeLook(self, seconds)
         try:
-            self.events = Inotify()
-            with Root(self.root) as root:
-                look.all_of(root)
+            look = self._first_look(Inotify, seconds)
         except (Cut, OSError) as error:
-            self.close()
-            return said(error) if isinstance(error, OSError) else str(error)
+            if not (isinstance(error, OSError) and error.errno in _NONE_LEFT):
+                return self._lose(error)
+            try:
+                look = self._first_look(NoQueue, seconds)
+            except (Cut, OSError) as again:
+                return self._lose(again)
         self.is_lost = False
         return look.unknown
+
+    def _first_look(self, queue: type[Inotify | NoQueue], seconds: float) -> "_TreeLook":
+        self.close()
+        look = _TreeLook(self, seconds)
+        self.events = queue()
+        with Root(self.root) as root:
+            look.all_of(root)
+        return look
+
+    def _lose(self, error: Cut | OSError) -> str:
+        """Close the watches. Returns the reason."""
+        self.close()
+        return said(error) if isinstance(error, OSError) else str(error)
 
     def look(self, most: int, seconds: float = LOOK_S) -> Changes:
         """Find the changes since the last look. Read the contents of the first `most` changed files."""
@@ -183,8 +197,7 @@ class WatchedTree:
                     look.named(root, events.names)
                 return Changes(look.read(root, most), look.unknown)
         except (Cut, OSError) as error:
-            self.close()
-            why = said(error) if isinstance(error, OSError) else str(error)
+            why = self._lose(error)
             return Changes(look.unread(), why)
 
     def _is_watched(self, root: Root) -> bool:
@@ -473,6 +486,7 @@ class _TreeLook:
         return raw
 
 
+_NONE_LEFT = frozenset((errno.EMFILE, errno.ENOSPC))  # of a user's queues or watches
 _ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV))
 
 

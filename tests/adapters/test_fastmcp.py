@@ -79,8 +79,14 @@ def counted(most: int) -> list[int]:
     return list(range(most))
 
 
+def size(text: str) -> int:
+    """Count the characters."""
+    return len(text) if text else "none"  # type: ignore[return-value]
+
+
 TOOLS = [
     *KIT,
+    from_fastmcp(size),
     greet,
     from_fastmcp(where),
     from_fastmcp(QUICK),
@@ -267,6 +273,12 @@ async def test_blocks_errors_and_hints_of_tools_of_fastmcp_are_kept(main: Sessio
     }
     quick = from_fastmcp(QUICK).declaration
     assert quick.timeout == 0.5 and quick.annotations.read_only
+
+
+async def test_results_of_tools_of_fastmcp_are_held_against_their_schemas(main: Session) -> None:
+    assert (await main.call("size", {"text": "owl"})).output == 3
+    error = (await main.call("size", {"text": ""})).error
+    assert error and "output schema" in error.message
 
 
 @pytest.mark.parametrize(

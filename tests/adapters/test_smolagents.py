@@ -76,6 +76,19 @@ class Draw(smolagents.Tool):
         return Image.new("RGB", (size, size))
 
 
+class Weigh(smolagents.Tool):
+    """A tool of smolagents with an output schema."""
+
+    name = "weigh"
+    description = "Weigh."
+    inputs = {"text": {"type": "string", "description": "What."}}  # noqa: RUF012
+    output_type = "object"
+    output_schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}  # noqa: RUF012
+
+    def forward(self, text: str) -> Any:
+        return {"grams": len(text)} if text else {"grams": "none"}
+
+
 class Look(smolagents.Tool):
     """A tool whose input is a picture."""
 
@@ -92,6 +105,7 @@ TOOLS: list[Any] = [
     *KIT,
     greet,
     PythonCell(),
+    from_smolagents(Weigh(), needs={Capability.READ}),
     from_smolagents(WHERE),
     from_smolagents(Draw(), needs={Capability.READ}),  # so that smolagents is loaded in cells of this tool only
 ]
@@ -354,6 +368,14 @@ def test_tools_of_smolagents_run_in_cells(session: blocking.Session) -> None:
     assert error and error.kind == "validation"
     (picture,) = session.call("draw", {"size": 2}).content
     assert picture.type == "image"
+
+
+def test_output_schemas_are_kept_both_ways(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session)}
+    assert (tools["pay"].output_type, tools["pay"].output_schema) == ("object", pay.declaration.output_schema)
+    assert session.call("weigh", {"text": "owl"}).output == {"grams": 3}
+    error = session.call("weigh", {"text": ""}).error
+    assert error and "output schema" in error.message
 
 
 @pytest.mark.parametrize(("given", "said"), [(Look(), "path of a file"), ("os.path:join", "no tool of smolagents")])

@@ -107,7 +107,7 @@ async def test_sessions_of_one_workspace_are_on_one_node(shared: Supervisor, wor
     sessions = [await shared.open_session("main", workspace=workspace) for _ in range(3)]
     for session in sessions:
         await session.call("double", {"number": 1})
-    assert sorted(node["sessions"] for node in runtime_of(shared).calls.nodes()) == [0, 3]  # type: ignore[type-var]
+    assert sorted(node["sessions"] for node in runtime_of(shared).calls.nodes()) == [0, 3]
     for session in sessions:
         await session.close()
 

@@ -98,6 +98,14 @@ def look(ctx: ToolContext, query: str = "x") -> str:
 
 
 @tool(needs={C.WEB})
+def look_often(ctx: ToolContext, times: int) -> int:
+    """Search the web again and again."""
+    for _ in range(times):
+        ctx.require.web.search("x" * 1_000)
+    return times
+
+
+@tool(needs={C.WEB})
 def fetch(ctx: ToolContext, url: str) -> str:
     """Fetch a page."""
     return ctx.require.web.fetch(url).body.decode()
@@ -124,6 +132,7 @@ def through_the_proxy(url: str) -> int:
 TOOLS: list[Any] = [
     remember,
     look,
+    look_often,
     fetch,
     store_and_wait,
     through_the_proxy,
@@ -325,3 +334,28 @@ def test_a_resolver_of_the_driver_is_refused_on_a_cluster() -> None:
 def test_another_text_than_an_import_path_is_refused(path: str) -> None:
     with pytest.raises(UsageError, match="Write module:name"):
         RayCluster(memory=path)
+
+
+async def test_records_that_the_driver_does_not_fetch_make_the_call_wait(workspace: Path, tmp_path: Path) -> None:
+    nodes, times = PlacedNodes(), 400
+    state = tmp_path / "state"
+    async with Supervisor(TOOLS, profiles=small_profiles(), cluster=nodes, state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("look")
+        for budgets in nodes.budgets(supervisor):
+            budgets.requests.per_call = 512 * 1024
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await session.call("look_often", {"times": times}, timeout=20.0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.sleep(0.1)
+            nodes.open = anyio.Event()
+            await anyio.sleep(1.8)
+            (seat,) = nodes.seats
+            waiting = len(seat._frames)
+            nodes.open.set()
+        assert waiting < 120
+        assert results[0].output == times

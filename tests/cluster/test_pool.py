@@ -93,10 +93,15 @@ class LocalNodes:
         return [runtime_of(supervisor).calls.budgets, *(node.services.pool.budgets for node in self.nodes.values())]
 
     @property
+    def seats(self) -> Sequence[Any]:
+        """The seats of all drivers."""
+        nodes: list[Any] = list(self.nodes.values())
+        return [seat for node in nodes for seat in node._seats.values()]
+
+    @property
     def ended(self) -> int:
         """The calls of drivers that have ended on the nodes."""
-        nodes: list[Any] = list(self.nodes.values())
-        return sum(len(seat._ended) for node in nodes for seat in node._seats.values())
+        return sum(len(seat._ended) for seat in self.seats)
 
 
 def double(number: int) -> int:
@@ -350,6 +355,23 @@ async def test_the_forced_end_of_a_session_during_a_look_leaves_the_node_to_othe
         calls.tell_end(other.id, "a test", 0.0, 1.0)
         assert (await other.call("double", {"number": 2})).output == 4
     assert losses(supervisor) == before
+
+
+async def test_a_look_that_fails_ends_its_call_and_not_the_node(
+    supervisor: Supervisor, nodes: LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await supervisor.open_session("main", workspace=tmp_path)
+
+    async def fail(_changes: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch, anyio.fail_after(10.0):
+        patch.setattr("toolcell.cluster.seat.listed_of", fail)
+        result = await session.call("shell", {"command": "touch made"})
+    assert result.error is not None
+    assert (result.error.kind, result.error.outcome) == ("crashed", "outcome unknown")
+    assert not any(node.is_broken for node in nodes.nodes.values())
+    assert not (await session.call("shell", {"command": "touch more"})).is_error
 
 
 async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Guards that are wrong fail where they are made, and what a session is offered works there."""
 
 import logging
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from toolcell import (
@@ -263,6 +265,43 @@ async def test_sync_hooks_and_hooks_of_any_make_work(supervise: Any, workspace: 
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("greet")).output == ["hello sync"]
     assert log == ["before", "after"] and errors.seen == []
+
+
+class Stuck:
+    """A plain method that hangs."""
+
+    def __init__(self, name: str) -> None:
+        self.free = threading.Event()
+        setattr(self, name, self._hang)
+
+    def _hang(self, *_given: object) -> None:
+        self.free.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("before_call", "was stopped, because the hook Stuck"), ("after_call", "result is withheld")]
+)
+async def test_a_plain_hook_that_hangs_has_the_deadline_and_holds_no_loop(
+    supervise: Any, workspace: Path, name: str, says: str
+) -> None:
+    hook = Stuck(name)
+    beats = 0
+    async with supervise([greet], hooks=[hook], hook_timeout_s=0.3) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                beats += 1
+                await anyio.sleep(0.01)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(beat)
+            result = await session.call("greet")
+            tasks.cancel_scope.cancel()
+        hook.free.set()
+    assert isinstance(result.error, PermissionDenied) and says in result.error.message
+    assert beats > 3, "the event loop went on"
 
 
 # -- what is offered -------------------------------------------------------------------------------------------------

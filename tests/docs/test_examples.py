@@ -45,6 +45,10 @@ def test_every_example_runs(example: Path, tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
+def test_the_loop_without_a_framework_has_60_lines_at_most() -> None:
+    assert len((ROOT / "examples/agent_loop.py").read_text().splitlines()) <= 60
+
+
 @pytest.mark.parametrize("framework", ["asyncio", "trio"])
 def test_the_first_program_of_the_embedding_page_runs_on_both_event_loops(framework: str, tmp_path: Path) -> None:
     program = programs("docs/embedding.md")[0].text

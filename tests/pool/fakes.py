@@ -69,7 +69,7 @@ class FakeCell(Stateful):
         self.idle_since = 0.0
         self.ahead_due = float("inf")
         self.unfit = False
-        self.lowered = False
+        self.lowered = self.is_quick = False
         self.done: list[Action] = []
         self._kept_state = False  # whether its kept process has had a call
 
@@ -209,6 +209,7 @@ class FakeReactor:
 
     def __init__(self) -> None:
         self._soon: list[Callable[[], None]] = []
+        self.awake_until: list[float] = []
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
@@ -216,6 +217,9 @@ class FakeReactor:
     def turn(self) -> None:
         while self._soon:
             self._soon.pop(0)()
+
+    def stay_awake(self, until: float) -> None:
+        self.awake_until.append(until)
 
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None: ...
     def waiter(self) -> FakeWaiter:

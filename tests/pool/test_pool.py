@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import Event
 from toolcell.pool.pace import PACED
@@ -102,6 +103,27 @@ def test_a_kept_process_that_makes_room_is_missed_by_the_next_call_of_its_tool()
     other.die()
     pool.starting().start()
     assert "make room" in again.state_lost
+
+
+def test_the_loop_is_kept_awake_for_the_only_call_of_a_kept_process_that_answers_quickly_in_a_row() -> None:
+    pool = FakePool()
+    pool.call(spec("a", kept="repl"))
+    kept = pool.starting().start()
+    kept.answer()
+    pool.call(spec("a", kept="repl"))
+    kept.answer()
+    assert pool.reactor.awake_until == []  # it is not known to be quick
+    kept.is_quick = True
+    run = pool.call(spec("a", kept="repl"))
+    assert pool.reactor.awake_until == [run.queued_at + QUICK_S]
+    kept.answer()
+    kept.idle_since -= IN_A_ROW_S
+    pool.call(spec("a", kept="repl"))
+    kept.answer()
+    pool.call(spec("b"))
+    pool.starting().start()  # the other call runs all the time
+    pool.call(spec("a", kept="repl"))
+    assert len(pool.reactor.awake_until) == 1
 
 
 def test_calls_that_must_not_overlap_wait_for_each_other_though_there_is_room() -> None:

@@ -1,5 +1,7 @@
 """The changed files of a tree, in the hands of a hostile program."""
 
+import ctypes
+import errno
 import os
 import shutil
 import subprocess
@@ -11,17 +13,55 @@ import pytest
 
 from toolcell_sandbox import changes
 from toolcell_sandbox.changes import ChangedFile, WatchedTree
+from toolcell_sandbox.kernel import inotify
 
 pytestmark = pytest.mark.smoke
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> WatchedTree:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "old.txt").write_text("one\n")
-    made = WatchedTree(str(tmp_path))
+    return begun(tmp_path)
+
+
+def begun(root: Path) -> WatchedTree:
+    (root / "d").mkdir()
+    (root / "d" / "old.txt").write_text("one\n")
+    made = WatchedTree(str(root))
     assert made.begin() == ""
     return made
+
+
+@pytest.mark.parametrize(("function", "number"), [("_init", errno.EMFILE), ("_add", errno.ENOSPC)])
+def test_without_a_queue_or_a_watch_each_look_lists_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
+) -> None:
+    """A limit of the user holds for all programs; to reach it here would disturb them."""
+
+    def refuse(*_arguments: object) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    monkeypatch.setattr(inotify, function, refuse)
+    tree = begun(tmp_path)
+    assert isinstance(tree.events, inotify.NoQueue) and seen(tree) == {}
+    (tmp_path / "d" / "old.txt").write_text("two\n")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "new").touch()
+    found = seen(tree)
+    assert {path: change.kind for path, change in found.items()} == {"d/old.txt": "modified", "e/new": "created"}
+    assert (found["d/old.txt"].before, found["d/old.txt"].after) == (b"one\n", b"two\n")
+    shutil.rmtree(tmp_path / "e")
+    shutil.move(tmp_path / "d", tmp_path / "f")
+    assert kinds(tree) == {"e/new": "deleted", "d/old.txt": "deleted", "f/old.txt": "created"}
+    for _ in range(3):
+        (tmp_path / "made").mkdir()
+        assert seen(tree) == {}
+        (tmp_path / "made").rmdir()
+        assert seen(tree) == {}
+    assert len(tree.events._numbers) == len(tree.events._watched) == 2  # pyright: ignore[reportPrivateUsage]
+    shutil.move(tmp_path, f"{tmp_path}.moved")
+    tmp_path.mkdir()
+    assert "moved or replaced" in tree.look(10).unknown and tree.is_lost
 
 
 def seen(tree: WatchedTree) -> dict[str, ChangedFile]:

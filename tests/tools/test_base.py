@@ -21,6 +21,7 @@ from toolcell_tools import (
     ToolResult,
     base_tools,
     encode_return,
+    tool,
 )
 
 TOOLS: dict[str, Tool[..., Any]] = {tool.name: tool for tool in base_tools()}
@@ -66,6 +67,12 @@ def test_every_argument_is_described_and_what_changes_things_is_sequential() -> 
         assert one.declaration.description
         reads = one.tier.value == "read_only"
         assert (one.declaration.annotations.read_only, one.declaration.annotations.sequential) == (reads, not reads)
+
+
+def test_their_schemas_are_those_of_their_functions() -> None:
+    for one in TOOLS.values():
+        derived = tool(one.fn, name=one.name).declaration.parameters_schema
+        assert one.declaration.parameters_schema == derived, one.name
 
 
 def test_declaring_them_needs_neither_griffe_nor_jsonschema() -> None:

@@ -57,6 +57,29 @@ def test_a_type_without_a_schema_is_refused_by_name() -> None:
     refused(take, "the type of parameter 'thing' has no JSON Schema")
 
 
+def test_the_schema_is_generated_once_when_the_tool_is_made() -> None:
+    generated: list[str] = []
+
+    class Counted:
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            return handler(str)
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+            generated.append("")
+            return {"type": "string"}
+
+    def take(thing: Counted) -> None: ...
+
+    made = tool(take)
+    assert (n := len(generated)) > 0, "at once"
+    for _ in range(3):
+        assert made.declaration.parameters_schema["properties"] == {"thing": {"type": "string"}}
+        assert made.bind({"thing": "x"}, None) == {"thing": "x"}
+    assert made.declaration is made.declaration and len(generated) == n
+
+
 def test_a_literal_of_enum_members_is_refused_because_no_json_could_meet_it() -> None:
     class Mode(Enum):
         FAST = "fast"

@@ -9,7 +9,18 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "LOOKS", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
+__all__ = [
+    "FILES",
+    "HOOKS",
+    "LOOKS",
+    "NO_THREAD_RETRY_S",
+    "STREAMS",
+    "SWEEPS",
+    "NoThread",
+    "Threads",
+    "Turns",
+    "in_thread",
+]
 
 T = TypeVar("T")
 _numbers = count()
@@ -82,6 +93,8 @@ FILES: Final = Threads(16)
 """For work in workspaces. A file system that hangs holds none of the embedding program's threads."""
 LOOKS: Final = Threads(8)
 """For looks at the files that calls have changed. A file system that hangs holds none of the other threads."""
+HOOKS: Final = Threads(16)
+"""For plain hooks. A hook that hangs holds none of the other threads."""
 STREAMS: Final = Threads(4)
 """For what calls print. A flood of output holds none of the other threads."""
 SWEEPS: Final = Threads(2)

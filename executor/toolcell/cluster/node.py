@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import psutil
 
-from toolcell.backends.threads import in_thread
+from toolcell.backends.threads import NoThread, in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
@@ -37,10 +37,10 @@ REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
 UNFIT: Final = "unfit"
 """The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
-STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
-"""The default bound of the contents of sent workspaces that a node keeps."""
 LEAST_MEMORY: Final = 0.03
 """A machine with a smaller part of its memory left is a problem."""
+STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""The default bound of the contents of sent workspaces that a node keeps."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -218,7 +218,13 @@ class Node:
         seat.end()
         self._seats.pop(seat.driver, None)
         if self._runtime.is_up:
-            self.services.in_background(seat.files.end)
+            self.services.in_background(self._end_files, seat)
+
+    async def _end_files(self, seat: Seat) -> None:
+        try:
+            await seat.files.end()
+        except (OSError, NoThread) as error:  # they stay until the node starts again; other drivers go on
+            _log.warning("files of %s cannot be removed: %s", seat.driver, error)
 
 
 def _problems_of_machine() -> list[str]:

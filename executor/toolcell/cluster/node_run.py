@@ -47,7 +47,7 @@ class RunOwner(Protocol):
         """Send a message of about `size` bytes to the driver. The charge is released when the driver has it."""
         ...
 
-    def write(self, record: Record) -> None: ...
+    def write(self, record: Record, charge: Charge | None = None) -> None: ...
     def account(self, kind: str) -> Account:
         """A new account of the node's budget for "requests" or "replies"."""
         ...
@@ -158,8 +158,9 @@ class NodeRun(ReportingRun):
     def on_queued(self) -> None:
         self._owner.say(CallNoted(self.number, "queued"))
 
-    def on_taken(self) -> None:
+    def on_taken(self) -> bool:
         self._owner.say(CallNoted(self.number, "taken"))
+        return True
 
     def on_incident(self, what: str) -> None:
         self._owner.say(CallNoted(self.number, what[:4_000]))
@@ -195,7 +196,9 @@ class NodeRun(ReportingRun):
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         """Write a record for the driver's journal."""
-        self._owner.write(Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data}))
+        record = Record(kind, self.spec.key.session_id, self.call_id, {"tool": self.tool, **data})
+        charge = self._charged(REQUEST_COST + memory_of(data)) if self.outcome is None else None
+        self._owner.write(record, charge)
 
     # -- its end ------------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class _SentSpec:
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
+        sent = SendSpec(*_interned(list(sent)))
         self.paths = AT_HOME
         if sent.copy:
             self.paths = CopiedPaths(seat.files.path_of(sent.copy), sent.sent_root)
@@ -116,7 +117,7 @@ class _SentSpec:
         self._key = CellKey(
             seat.session_key(sent.session_id), frozenset(sent.grants), profile.limits, sent.kept_tool, sent.digest
         )
-        self._sent, self._tools = sent, tools
+        self._sent, self._tools = sent._replace(profile={}, roots=[]), tools
         self._place: DirectoryIdentity = NOWHERE
         self._spec: CellSpec | None = None
         self.guarded: Guarded | None = None
@@ -179,6 +180,7 @@ class Seat:
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
         self._ways: dict[int, _SentSpec] = {}
+        self._ways_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
         self._frames: list[_Waiting] = []
         self._bytes = 0
@@ -297,10 +299,11 @@ class Seat:
             self._frames.append(_Waiting(fields_of(self._office.told()), None, 0))
             parked.set_result(None)
 
-    def write(self, record: Record) -> None:
-        """Send a record of the node to the driver's journal."""
+    def write(self, record: Record, charge: Charge | None = None) -> None:
+        """Send a record of the node to the driver's journal. The charge is released when the driver has it."""
         session_id = record.session_id.removeprefix(f"{self.driver}:")
-        self.say(RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at))
+        message = RecordMade(record.kind, session_id, record.call_id, dict(record.data), record.at)
+        self.say(message, charge, 0 if charge is None else charge.bytes)
 
     # -- from the driver ----------------------------------------------------------------------------------------------
 
@@ -323,6 +326,7 @@ class Seat:
                 self._answer(number, request, ok, value)
             case SendSpec():
                 self._ways[message.number] = _SentSpec(self, message, self._code[message.digest])
+                self._ways_of.setdefault(message.session_id, []).append(message.number)
                 self.sessions.add(message.session_id)
             case SendCode(digest, tools):
                 self._code[digest] = tuple(tools)
@@ -473,7 +477,7 @@ class Seat:
         else:
             self.services.pool.end_session(key)
             self.sessions.discard(session_id)
-            for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
+            for number in self._ways_of.pop(session_id, ()):
                 del self._ways[number]
 
     async def quiet(self, session_ids: Sequence[str]) -> None:
@@ -508,6 +512,17 @@ class Seat:
         for parked in self._parked:
             if not parked.done():
                 parked.set_result(None)
+
+
+def _interned(value: Any) -> Any:
+    """The value with one object for equal texts: thousands of sessions have almost the same profile."""
+    if type(value) is str:
+        return sys.intern(value)
+    if isinstance(value, list):
+        return [_interned(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {_interned(name): _interned(each) for name, each in cast("dict[object, object]", value).items()}
+    return value
 
 
 async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:

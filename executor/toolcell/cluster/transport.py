@@ -24,10 +24,10 @@ R = TypeVar("R")
 EXCHANGES: Final = 10_000
 """The exchanges that may wait in an actor: a handful of each driver."""
 CLOSE_S: Final = 10.0
-STORED_BYTES: Final = 100_000
-"""Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 A_MACHINE: Final = {"CPU": 0.001}
 """A bundle that stands for a machine: calls take none of Ray's resources."""
+STORED_BYTES: Final = 100_000
+"""Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 
 
 def import_ray() -> Any:

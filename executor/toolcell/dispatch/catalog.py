@@ -22,22 +22,25 @@ class Checks:
     output: OutputSchema | None
 
 
+_checks: WeakKeyDictionary[Tool[..., Any], Checks] = WeakKeyDictionary()
+"""Of all supervisors of this program: they depend on the tool alone."""
+
+
 class Catalog:
     """The compiled schemas of each tool, and its shipment: what a cell needs to load it."""
 
     def __init__(self) -> None:
-        self._checks: WeakKeyDictionary[Tool[..., Any], Checks] = WeakKeyDictionary()
         self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
 
     def checks(self, tool: Tool[..., Any]) -> Checks:
         """The tool's schemas, compiled at the first call. Raises UsageError if one does not compile."""
-        checks = self._checks.get(tool)
+        checks = _checks.get(tool)
         if checks is None:
             declaration = tool.declaration
             arguments = Validator(tool.name, declaration.parameters_schema, validate=tool.validate)
             schema = declaration.output_schema
             output = None if schema is None else OutputSchema(tool.name, schema)
-            checks = self._checks[tool] = Checks(arguments, output)
+            checks = _checks[tool] = Checks(arguments, output)
         return checks
 
     def shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:

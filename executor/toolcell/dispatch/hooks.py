@@ -5,9 +5,8 @@ hook that raises fails closed: before the call, the call is denied; after the ca
 the session ends a running hook with the same effect.
 """
 
-import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -21,6 +20,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.session_info import SessionInfo
 
 from .approve import closed
+from .session_hooks import answer_of
 
 __all__ = ["Deny", "Hook"]
 
@@ -39,9 +39,9 @@ class Deny:
 class Hook:
     """A base class for hooks. Any object with some of these methods, plain or async, is a hook too.
 
-    Hooks run in the supervisor's process, on its event loop. `call.arguments` are valid. An async hook has the
-    supervisor's `hook_timeout_s`; one that takes longer has failed. A closing session cancels the hooks of its calls. A
-    hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
+    Async methods run on the supervisor's event loop, plain ones in a thread. `call.arguments` are valid. A hook has the
+    supervisor's `hook_timeout_s`; one that takes longer has failed, and a thread goes on. A closing session cancels the
+    hooks of its calls. A hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
     """
 
     async def before_call(self, call: ToolCall) -> ToolCall | Deny | ToolResult | None:
@@ -95,7 +95,7 @@ async def before(hooks: Sequence[object], life: SessionLife, call: ToolCall, tim
         if method is None:
             continue
         try:
-            answer = await _answered(life, hook, method(call), timeout_s)
+            answer = await _answered(life, hook, method, (call,), timeout_s)
             if answer is _ENDED:
                 return HookedCall(call, closed(call.tool, life))
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
@@ -128,8 +128,8 @@ async def after(
             if method is None or (name == "on_error" and result.error is None):
                 continue
             try:
-                given = method(call, result.error if name == "on_error" else result)
-                answer = await _answered(life, hook, given, timeout_s)
+                given = call, result.error if name == "on_error" else result
+                answer = await _answered(life, hook, method, given, timeout_s)
                 if answer is _ENDED:
                     message = (
                         "The call has run, but its result is withheld, because its session was closed while the hook "
@@ -154,15 +154,14 @@ def _checked(put_in: Any) -> ToolResult:
     return ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
 
 
-async def _answered(life: SessionLife, hook: object, answer: Any, timeout_s: float) -> Any:
+async def _answered(
+    life: SessionLife, hook: object, method: Callable[..., Any], given: tuple[object, ...], timeout_s: float
+) -> Any:
     """A hook's answer, or `_ENDED` if the close of the session ends the hook first. Raises TimeoutError."""
-    if not inspect.isawaitable(answer):
-        return answer
     with life.doing(f"the hook {_name(hook)}") as work, work.scope:
         if life.closed:  # the close cannot end it any more
             work.scope.deadline = anyio.current_time() + life.grace_s
-        with anyio.fail_after(timeout_s):
-            return await answer
+        return await answer_of(method, *given, timeout_s=timeout_s)
     return _ENDED
 
 

@@ -30,7 +30,7 @@ def type_only(outcome: Outcome) -> Outcome:
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:
     """The result without the secrets, in all parts that a model may read."""
-    if received_bytes + sum(len(each.diff or "") for each in result.artifacts) > INLINE_BYTES:
+    if received_bytes + sum(len(each.path) + len(each.diff or "") for each in result.artifacts) > INLINE_BYTES:
         try:
             return await in_thread(partial(_redacted, result, redaction))
         except NoThread:
@@ -52,7 +52,8 @@ def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
         ]
     if result.artifacts:
         changed["artifacts"] = [
-            replace(each, diff=clean(each.diff)) if each.diff else each for each in result.artifacts
+            replace(each, path=clean(each.path), diff=clean(each.diff) if each.diff else each.diff)
+            for each in result.artifacts
         ]
     if result.error is not None:
         changed["error"] = redacted_error(result.error, redaction)

@@ -23,6 +23,7 @@ TRICKS: Final[Mapping[str, str]] = {
     "whole_frame": "read a call that is the only frame without the decoder",
     "long_texts": "send a long text from where it is in memory",
     "wide_pipes": "let a pipe hold more once a frame did not fit",
+    "stay_awake": "poll instead of sleeping while a kept process is about to answer",
     "tuples": "make named tuples without a function of Python's",
     "imports": "collect no garbage while the runtime is imported",
 }

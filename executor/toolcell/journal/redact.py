@@ -17,6 +17,7 @@ NAME_CHARS: Final = 64
 LEAST_CHARS: Final = 6
 """The characters of the shortest text with a known form of a secret, `://:p@`."""
 MOST_PLAIN: Final = 16
+_DEEPEST: Final = 64  # deeper arguments are refused
 REDACTED: Final = "[redacted]"
 _SECRET: Final = re.compile(
     r"passw(or)?d|passphrase|pwd|secret|token|(api|access|private|signing|encryption)_?-?key|authorization|^auth$|"
@@ -41,12 +42,17 @@ _ASSIGNED: Final = re.compile(
 """`password=…`, `"token": "…"` or `--api-key …` in a text: the part to keep, and the secret."""
 
 
+NO_DIGEST: Final = "none: these arguments are no JSON data"
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
 
 
 def digest_of(arguments: Mapping[str, Any]) -> str:
-    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces."""
-    return "sha256:" + hashlib.sha256(_canonical(arguments).encode("utf-8", "surrogatepass")).hexdigest()
+    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`."""
+    try:
+        text = _canonical(arguments)
+    except Exception:  # names that are no texts, too deep, inside itself, or the `repr` of an object of the program
+        return NO_DIGEST
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @lru_cache(4096)
@@ -83,17 +89,19 @@ def _hidden(text: str) -> str:
     return _ASSIGNED.sub(rf"\1{REDACTED}", _IN_TEXT.sub(REDACTED, text))
 
 
-def secrets_in(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of arguments whose names are secret, at any depth. A tool may print them."""
+def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    """The texts of arguments whose names are secret, at any depth with which a call can run. A tool may print them."""
+    if depth > _DEEPEST:
+        return
     for name, value in arguments.items():
         if isinstance(value, str):
-            if len(value) >= 4 and is_secret(name):
+            if len(value) >= 4 and is_secret(str(name)):
                 yield value
         elif isinstance(value, dict):
-            yield from secrets_in(cast("dict[str, object]", value))
+            yield from secrets_in(cast("dict[str, object]", value), depth + 1)
         elif isinstance(value, list):
             for each in cast("list[object]", value):
-                yield from secrets_in({name: each})
+                yield from secrets_in({name: each}, depth + 1)
 
 
 class ArgumentRedaction:
@@ -113,7 +121,10 @@ class ArgumentRedaction:
                 kept["…"] = f"({len(arguments) - len(kept):,} more)"
                 break
             self._values -= 1
-            if len(name) > NAME_CHARS:
+            if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not validated yet
+                self.is_complete = False
+                kept[f"(a name that is no text){len(kept)}"] = self._kept("", value)
+            elif len(name) > NAME_CHARS:
                 self.is_complete = False
                 kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value)
             else:
@@ -167,8 +178,11 @@ def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record for these arguments: a copy, and a digest if the copy is not complete. Otherwise
     `with_digest` makes it of the copy when the record is read.
     """
-    if _is_plain(arguments):
-        return {"arguments": arguments}
+    try:
+        if _is_plain(arguments):
+            return {"arguments": arguments}
+    except TypeError:  # a name that is no text
+        pass
     redaction = ArgumentRedaction()
     kept = redaction.of(arguments)
     return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}

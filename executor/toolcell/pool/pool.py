@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
@@ -45,7 +46,7 @@ from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .rivals import Rivals, nice_of
-from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
+from .run import FREE_SPACE, NO_PROCESS, UNRECORDED, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
 
@@ -329,6 +330,8 @@ class Pool:
             return
         # while the cell works
         self._working[cell.id], self._running[session_id] = session_id, running
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -350,11 +353,14 @@ class Pool:
             self._end_waiting(run, Outcome(ending="moved"))
             self._reactor.soon(self._pump)
             return False
+        if not run.on_taken():
+            self._end_waiting(run, Outcome(ending="unavailable", message=UNRECORDED, cure=FREE_SPACE))
+            self._reactor.soon(self._pump)
+            return False
         idle = self._idle.get(cell.spec.key)
         if idle is not None and cell in idle:
             idle.remove(cell)
         self._dequeue(run)
-        run.on_taken()
         now = _now()
         self._pace.take(now, is_last=not self.waiting)
         self._assign(run, cell, now)

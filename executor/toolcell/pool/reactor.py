@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
 
+from toolcell.fast.awake import Awake
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Reactor(Protocol):
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Run `callback` in the next turn of the loop."""
+        ...
+
+    def stay_awake(self, until: float) -> None:
+        """Until then (time.monotonic seconds) or until a waiter is set, do not sleep, if this loop can do without."""
         ...
 
     def from_thread(self, callback: Callable[[], None]) -> None:
@@ -161,6 +166,7 @@ class _FutureWaiter(asyncio.Future[Any]):
     def set(self, value: object, *, later: bool = False) -> None:
         if self.done():
             return
+        self.reactor.awake.until = 0.0
         if self.resume is not None and self.reactor.calling_back and not later:
             self.remove_done_callback(self.resume[0])
             self.reactor.going_on.append(self)
@@ -197,6 +203,7 @@ class AsyncioReactor:
         self._loop = asyncio.get_running_loop()
         self._context = _in_asyncio()
         self._watched: set[int] = set()
+        self.awake = Awake(self._loop)
         self.calling_back = False
         self.going_on: deque[_FutureWaiter] = deque()  # their tasks run when the callback has ended
         self._alarm = _Alarm(self)
@@ -236,6 +243,9 @@ class AsyncioReactor:
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context.copy())
+
+    def stay_awake(self, until: float) -> None:
+        self.awake.stay(until)
 
     def from_thread(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(callback, context=self._context.copy())
@@ -334,6 +344,9 @@ class TrioReactor:
             callback()
 
         self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon", context=self._context.copy())
+
+    def stay_awake(self, until: float) -> None:
+        pass  # trio has no turn without a task, which would cost more than it gains
 
     def from_thread(self, callback: Callable[[], None]) -> None:
         self._token.run_sync_soon(callback)

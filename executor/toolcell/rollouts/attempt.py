@@ -1,9 +1,9 @@
 """`Attempt`: the object that a rollout gives to the agent. It makes the calls and keeps the steps."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 import anyio
 
@@ -17,7 +17,7 @@ from toolcell_tools.result import ToolResult
 
 from .infrastructure import is_infrastructure, steady_call
 from .tasks import RolloutTask
-from .trajectory import CallStep, NoteStep, RolloutOutcome
+from .trajectory import CallStep, NoteStep, RolloutOutcome, in_utf8
 
 __all__ = ["Attempt", "Scored"]
 
@@ -80,17 +80,16 @@ class Attempt:
         began = time.monotonic()
         result = await steady_call(self.session, name, args, **options)
         await self.check(result)
-        self._add(
-            CallStep(
-                call_id=result.call_id,
-                tool=result.tool,
-                arguments=_plain(args if result.arguments is None else result.arguments),
-                observation=result.for_model(),
-                error=result.error,
-                at_s=began - self.started,
-                wall_s=time.monotonic() - began,
-            )
+        step = CallStep(
+            call_id=result.call_id,
+            tool=result.tool,
+            arguments=_plain(args if result.arguments is None else result.arguments),
+            observation=result.for_model(),
+            error=result.error,
+            at_s=began - self.started,
+            wall_s=time.monotonic() - began,
         )
+        self._add(step if _is_in_utf8(step) else CallStep.model_validate(_in_utf8(step.model_dump())))
         await self._checkpoint()
         return result
 
@@ -98,7 +97,7 @@ class Attempt:
         """End this try if the result is an infrastructure error, and the attempt if its budget is reached."""
         error = result.error
         if error is not None and is_infrastructure(error):
-            self._end(RolloutOutcome.INFRASTRUCTURE, f"{result.tool}: {error.message}")
+            self._end(RolloutOutcome.INFRASTRUCTURE, in_utf8(f"{result.tool}: {error.message}"))
         elif isinstance(error, PermissionDenied) and error.reason.startswith(_SPENT):
             self._end(RolloutOutcome.OUT_OF_BUDGET, f"The {error.reason} was reached.")
         await self._checkpoint()
@@ -119,11 +118,15 @@ class Attempt:
         if isinstance(step, CallStep):
             _, values, characters = encode_counted(step.arguments)
             size = len(step.observation) + 8 * values + characters
-        self._room -= _STEP_BYTES + (size or 0)
+        if self.count(_STEP_BYTES + (size or 0)) and self.verdict is None:
+            self.steps.append(step)
+
+    def count(self, size: int) -> bool:
+        """Count bytes of the trajectory. Returns whether there is room for them. If not, the attempt ends."""
+        self._room -= size
         if self._room < 0:
             self._end(RolloutOutcome.OUT_OF_BUDGET, "The trajectory is larger than trajectory_bytes.")
-        elif self.verdict is None:
-            self.steps.append(step)
+        return self._room >= 0
 
     def _end(self, outcome: RolloutOutcome, message: str) -> None:
         """Decide on the outcome, and cancel the agent. The first decision counts."""
@@ -136,9 +139,26 @@ class Attempt:
             await anyio.lowlevel.checkpoint()
 
 
+def _is_in_utf8(step: CallStep) -> bool:
+    """Whether JSON can hold the step. A model chooses the name of the tool, and an error repeats it."""
+    texts = (step.call_id, step.tool, step.observation, "" if step.error is None else step.error.message)
+    return all(text.isascii() or in_utf8(text) == text for text in texts)
+
+
+def _in_utf8(data: Any) -> Any:
+    if isinstance(data, str):
+        return in_utf8(data)
+    if isinstance(data, dict):
+        items = cast("Mapping[Any, Any]", data).items()
+        return {_in_utf8(name): _in_utf8(value) for name, value in items}
+    if isinstance(data, (list, tuple)):
+        return [_in_utf8(value) for value in cast("Sequence[Any]", data)]
+    return data
+
+
 def _plain(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments as JSON data. Arguments that cannot be encoded become their repr."""
+    """The arguments as JSON data. Arguments that cannot be encoded, or are no object, become their repr."""
     try:
         return dict(encode_json(dict(arguments or {})))
-    except Unencodable:
-        return {"unencodable": repr(arguments)[:1000]}
+    except (Unencodable, TypeError, ValueError):  # a model may pass anything as its arguments
+        return {"unencodable": in_utf8(repr(arguments)[:1000])}

@@ -1,5 +1,6 @@
 """`rollout`: run many attempts at many tasks at the same time, stream their trajectories, and resume after a kill."""
 
+import sqlite3
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,8 +77,8 @@ async def rollout(
     misuse.count("attempts", attempts, "Pass how often each task is attempted.")
     most = misuse.count("max_concurrent", max_concurrent, "Pass how many attempts may run at the same time.")
     misuse.count("trajectory_bytes", trajectory_bytes, "Pass the size of the largest trajectory.")
-    if retries < 0:
-        raise UsageError(f"retries is below 0: {retries!r}. Pass 0 for none.")
+    if not isinstance(retries, int) or retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"retries is no number from 0: {retries!r}. Pass 0 for none.")
     if interrupted not in ("again", "end"):
         raise UsageError(f"interrupted is {interrupted!r}. Pass 'again' or 'end'.")
     plan = RolloutPlan(
@@ -133,10 +134,13 @@ def _record(directory: str | Path | None, workspace: Path, tasks: list[RolloutTa
     place = Path(directory).resolve()
     if is_below(str(place), [str(workspace)]) or is_below(str(workspace), [str(place)]):
         raise UsageError(f"The record {str(place)!r} and the workspaces overlap. Keep the record elsewhere.")
-    record = RolloutRecord(place)
     try:
-        record.admit(tasks)
-    except BaseException:
-        record.close()
-        raise
+        record = RolloutRecord(place)
+        try:
+            record.admit(tasks)
+        except BaseException:
+            record.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise UsageError(f"The record {str(place)!r} cannot be read: {error}. Use another record.") from None
     return record

@@ -8,7 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolcell.usage_limits import SessionUsage
 from toolcell_tools.errors import ToolError
 
-__all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep"]
+__all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep", "in_utf8"]
+
+
+def in_utf8(text: str) -> str:
+    """The text with its lone surrogates escaped, which JSON in UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RolloutOutcome(StrEnum):
@@ -29,7 +34,7 @@ class RolloutOutcome(StrEnum):
 
 
 class _TrajectoryPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class CallStep(_TrajectoryPart):

@@ -1,7 +1,9 @@
 """Run one attempt: begin another try as long as the last one ended by an infrastructure error."""
 
+import asyncio
 import inspect
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,14 +18,14 @@ from toolcell.retrying import LONGEST_S, waits
 from toolcell.session import Session
 from toolcell.session_result import SessionState
 from toolcell.usage_limits import SessionUsage, UsageLimits
-from toolcell_tools.encode import encode_json
+from toolcell_tools.encode import encode_counted
 from toolcell_tools.errors import ToolFailed
 from toolcell_tools.failures import Unencodable
 
 from .attempt import Attempt, Scored
 from .infrastructure import failure_of, is_infrastructure
 from .tasks import AttemptKey, RolloutTask
-from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory
+from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, in_utf8
 
 if TYPE_CHECKING:
     from toolcell.supervisor import Supervisor
@@ -152,7 +154,9 @@ async def _opened(plan: RolloutPlan, task: RolloutTask, workspace: Path, session
         return await plan.supervisor.open_session(plan.kind, workspace=workspace, session_id=session_id, **options)
     except UsageError:
         raise
-    except Exception as error:  # a full disk, a download that failed, no sandbox, no node
+    except BaseException as error:  # a full disk, a download that failed, no sandbox, no node
+        if _is_for_program(error):
+            raise
         end.become(RolloutOutcome.INFRASTRUCTURE, f"No session was opened: {_said(error)}")
         return None
 
@@ -172,7 +176,11 @@ async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
         value = await agent(attempt)
         given = value if isinstance(value, Scored) else Scored(value)
         reward = None if given.reward is None else float(given.reward)
-        end.value = Scored(encode_json(given.output), reward)
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(f"the reward is {reward}, which is no finite number")
+        output, values, characters = encode_counted(given.output)
+        attempt.count(8 * values + characters)
+        end.value = Scored(output, reward)
     except Unencodable as error:
         end.become(RolloutOutcome.FAILED, f"The agent returned something that is not JSON data: {error}")
     except Exception as error:
@@ -183,6 +191,23 @@ async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
             return
         end.become(RolloutOutcome.FAILED, _said(error))
         _log.info("the agent failed in %r", attempt, exc_info=error)
+    except BaseException as error:
+        if _is_for_program(error):
+            raise
+        end.become(RolloutOutcome.FAILED, _said(error))
+
+
+def _is_for_program(error: BaseException) -> bool:
+    """Whether the exception ends the attempt or the program: a cancellation, or Ctrl-C. A SystemExit of the agent's own
+    code does not, and neither does a CancelledError of a task that the agent awaits."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_for_program(one) for one in error.exceptions)  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType,reportUnknownArgumentType]
+    if not isinstance(error, anyio.get_cancelled_exc_class()):
+        return isinstance(error, (KeyboardInterrupt, GeneratorExit))
+    if anyio.current_effective_deadline() == -math.inf or not isinstance(error, asyncio.CancelledError):
+        return True
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _closed(session: Session, end: _End) -> SessionUsage:
@@ -197,5 +222,9 @@ async def _closed(session: Session, end: _End) -> SessionUsage:
 
 
 def _said(error: BaseException) -> str:
-    """The exception in one line, of at most 2,000 characters."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")[:2000]
+    """The exception in one line, of at most 2,000 characters, which JSON can hold."""
+    try:
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:  # its __str__ is broken
+        text = type(error).__name__
+    return in_utf8(text[:2000])

@@ -244,6 +244,8 @@ class SessionCore:
     def end_now(self, summary: str) -> None:
         outcome = self.life.state
         self.stop_clock()
+        if (redaction := self.caller.secrets.redaction) is not None:
+            summary = redaction.text(summary)
         self.result = self.caller.tally.result(outcome, summary, self.returned)
         if self.caller.tally.questions and not self.services.approvals().is_ending:
             questions = self.caller.tally.questions

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from toolcell import misuse
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
@@ -94,6 +95,7 @@ class Runtime:
         self.catalog = Catalog()
         self.metrics = Metrics()
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
+        self._own_secrets = SessionSecrets()
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         elsewhere = settings.cluster is not None
@@ -196,7 +198,7 @@ class Runtime:
 
     def task(self, id: str) -> CallTask:
         """The task with this id. Raises UsageError."""
-        found = self.tasks.find(id, self._results)
+        found = self.tasks.find(id, self._results) if misuse.is_key(id) else None
         if found is None:
             raise UsageError(f"There is no task {id!r}. Ids are from Session.start.")
         return found
@@ -223,6 +225,7 @@ class Runtime:
     async def _start_pool(self) -> None:
         settings = self.settings
         self._open_state()
+        self._own_secrets.add_own()
         await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
@@ -741,8 +744,9 @@ class Runtime:
         return found
 
     def _secrets(self, profile: Profile, above: Caller | None, opening: Opening, channel: Channel) -> SessionSecrets:
-        """What the results of a session must not show: its own secrets, and those of the sessions above it."""
-        settings, secrets = self.settings, SessionSecrets(None if above is None else above.secrets)
+        """What the results of a session must not show: its secrets, and those of the sessions above it and of the
+        supervisor."""
+        settings, secrets = self.settings, SessionSecrets(self._own_secrets if above is None else above.secrets)
         is_here = above is None and WEB not in self.calls.placed
         web = opening.web or (settings.web() if is_here and settings.web is not None else None)
         http = opening.http or (settings.http if above is None else None)

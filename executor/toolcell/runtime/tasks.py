@@ -1,6 +1,5 @@
 """Calls that run on after their caller has gone: started, and asked for later by id."""
 
-import json
 import logging
 import sqlite3
 import uuid
@@ -10,7 +9,7 @@ from typing import Any, Final, Literal
 import anyio
 
 from toolcell.errors import UsageError
-from toolcell.sessions.idempotency import digest_of_call
+from toolcell.sessions.idempotency import digest_of_call, json_of
 from toolcell.state.results import KeptCall, ResultStore
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
@@ -31,6 +30,8 @@ class CallTask:
         self._result = kept.result
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
+        self.is_kept = False
+        """Whether the result is where `Supervisor.task` finds it when this object is forgotten, or nothing keeps it."""
 
     def __repr__(self) -> str:
         return f"<CallTask {self.id} · {self.status}>"
@@ -80,9 +81,12 @@ class CallTask:
     async def run(self, call: Callable[[], Awaitable[ToolResult]], store: ResultStore | None) -> None:
         """Run the call in the present task, and keep its result."""
         why = "The task was cancelled."
+        if self._scope.cancel_called:
+            self._result = self._unstarted("It was cancelled before.")
         with self._scope:
             try:
-                self._result = await call()
+                if self._result is None:
+                    self._result = await call()
             except UsageError as error:  # its session was closed before it began
                 self._result = self._unstarted(str(error))
             except Exception as error:  # of `repair`, which is the program's code
@@ -93,6 +97,7 @@ class CallTask:
         try:
             if store is not None:
                 store.finish(self._kept, self._result)
+            self.is_kept = True
         except sqlite3.Error:  # a full disk, for example: the next supervisor asks the journal what became of it
             _log.exception("the result of the task %s cannot be kept", self.id)
         self._ended.set()
@@ -121,7 +126,7 @@ class CallTasks:
         """The task with this id, and whether it is new, so that it must be run. `asked` is its tool and arguments.
         Raises UsageError if the id belongs to another call."""
         id = uuid.uuid4().hex if id is None else id
-        digest = digest_of_call((asked[0], json.dumps(asked[1], sort_keys=True, default=repr)))
+        digest = digest_of_call((asked[0], json_of(asked[1])))
         earlier = self.find(id, store)
         if earlier is not None:
             if (earlier.asked, earlier.session_id) != (digest, session_id):
@@ -154,6 +159,6 @@ class CallTasks:
             await task.result()
 
     def _make_room(self) -> None:
-        finished = [id for id, task in self._tasks.items() if task.status != "running"]
+        finished = [id for id, task in self._tasks.items() if task.is_kept]
         for id in finished[: len(finished) - MAX_FINISHED + 1] if len(finished) >= MAX_FINISHED else ():
             del self._tasks[id]

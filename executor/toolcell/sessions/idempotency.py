@@ -1,11 +1,14 @@
 """Calls with an idempotency key: one of them runs, and the others get its result."""
 
+import json
 import logging
 import sqlite3
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -35,6 +38,12 @@ class _Known:
     result: ToolResult | None = None
 
 
+_Live = dict[tuple[str, str], _Known]
+_live: WeakKeyDictionary[ResultStore, _Live] = WeakKeyDictionary()
+"""The calls of all sessions of a store that run, or whose results could not be kept, by session and key. A session that
+is opened again while a call of the closed one still ends must not run it a second time."""
+
+
 class IdempotentCalls:
     """The calls of one session that have a key.
 
@@ -47,6 +56,7 @@ class IdempotentCalls:
         self._session_id = session_id
         self._store = store
         self._known: dict[str, _Known] = {}
+        self._live: _Live = {} if store is None else _live.setdefault(store, {})
 
     async def once(
         self,
@@ -60,8 +70,8 @@ class IdempotentCalls:
         arguments. `fate` says after a cancellation whether the call may have had an effect. Raises UsageError if the
         key belongs to another call.
         """
-        while key in self._known:
-            known = self._known[key]
+        mark = self._session_id, key
+        while (known := self._known.get(key) or self._live.get(mark)) is not None:
             if known.asked != asked:
                 raise _another(key)
             if known.result is not None:
@@ -77,7 +87,7 @@ class IdempotentCalls:
                 raise _another(key)
             if earlier.result is not None:
                 return earlier.result
-        mine = self._known[key] = _Known(asked, anyio.Event())
+        mine = self._known[key] = self._live[mark] = _Known(asked, anyio.Event())
         try:
             result = await run()
             if not result.confirmation and (result.error is None or result.error.outcome == "outcome unknown"):
@@ -88,25 +98,28 @@ class IdempotentCalls:
                 mine.result = self._cut_short(call_id)
             raise
         finally:
-            self._keep(kept, mine.result)
+            if self._keep(kept, mine.result) or mine.result is None:
+                del self._live[mark]
             if mine.result is None:
                 del self._known[key]
             else:
                 self._make_room()
             mine.ended.set()
 
-    def _keep(self, call: KeptCall, result: ToolResult | None) -> None:
-        """Keep the result, or forget the call if there is none. After a failure, the next supervisor finds a call
-        without a result, and asks the journal what became of it."""
+    def _keep(self, call: KeptCall, result: ToolResult | None) -> bool:
+        """Keep the result, or forget the call if there is none. Returns whether that has worked. After a failure, the
+        next supervisor finds a call without a result, and asks the journal what became of it."""
         try:
             if self._store is None:
-                return
+                return True
             if result is None:
                 self._store.forget(call)
             else:
                 self._store.finish(call, result)
         except sqlite3.Error:
             _log.exception("the result of the call %s cannot be kept for its idempotency key", call.call_id)
+            return False
+        return True
 
     def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
         _log.error("the idempotency key of the call %s cannot be kept: %s", call_id, error)
@@ -124,6 +137,15 @@ class IdempotentCalls:
         finished = [key for key, known in self._known.items() if known.result is not None]
         if len(finished) > MAX_KEPT:
             del self._known[finished[0]]
+
+
+def json_of(arguments: object) -> str:
+    """The arguments as JSON, to compare calls. Arguments that are no JSON data are unlike all others; their call is
+    refused later."""
+    try:
+        return json.dumps(arguments, sort_keys=True, default=repr)
+    except Exception:  # also of an object's `repr`; RecursionError if too deep
+        return f"no JSON data: {uuid.uuid4().hex}"
 
 
 def digest_of_call(asked: tuple[str, str]) -> str:

@@ -1,4 +1,5 @@
-"""The secrets that the supervisor knows of a session: those of its environment, its clients and its tools' sources."""
+"""The secrets that the supervisor knows of a session: those of its own environment, and of the session's environment,
+clients and tools' sources."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,6 +9,8 @@ from toolcell.backends.http.redaction import Redaction
 from toolcell.credentials import SHORTEST, credentials_of
 from toolcell.journal.redact import is_secret
 from toolcell_sandbox.profile import CellProfile
+
+_DIRECTORIES = frozenset({"PWD", "OLDPWD"})  # look like passwords
 
 
 class SessionSecrets:
@@ -23,19 +26,29 @@ class SessionSecrets:
         self, profile: CellProfile, clients: Iterable[object] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         """Add the secrets of a profile's environment, of the credentials of clients, and of fixed headers."""
-        found = {*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {})}
+        self._add({*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {})})
+
+    def add_own(self) -> None:
+        """Add the secrets of the supervisor's environment. Host tools can read them, and files may repeat them."""
+        self._add({*_of_variables(os.environ)})
+
+    def _add(self, found: set[str]) -> None:
         if not found <= self._texts:
             self._texts |= found
             self.redaction = Redaction(self._texts)
 
 
 def _of_environment(profile: CellProfile) -> Iterator[str]:
+    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
+    return _of_variables({**passed, **profile.env})
+
+
+def _of_variables(variables: Mapping[str, str]) -> Iterator[str]:
     """The values of variables whose names look secret, and the passwords in URLs of any variable. The path of a file
     that exists is no secret.
     """
-    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
-    for name, value in {**passed, **profile.env}.items():
-        if len(value) < SHORTEST:
+    for name, value in variables.items():
+        if len(value) < SHORTEST or name in _DIRECTORIES:
             continue
         if is_secret(name) and not (value.startswith("/") and os.path.lexists(value)):
             yield value

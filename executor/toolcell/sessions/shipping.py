@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
@@ -243,8 +244,13 @@ def _reachable(module: ModuleType) -> bool:
 
 
 def _lie_reachable(where: Iterable[str]) -> bool:
-    roots = (*python_paths(), *code_roots(), "/usr/lib", "/usr/local/lib")
-    return all(is_below(path, roots) for path in where)
+    paths, roots = python_paths(), code_roots()
+    return all(_lies_below(path, paths, roots) for path in where)
+
+
+@lru_cache(maxsize=8192)  # asked for each module of the program, for each tool that is sent by value
+def _lies_below(path: str, paths: tuple[str, ...], roots: tuple[str, ...]) -> bool:
+    return is_below(path, (*paths, *roots, "/usr/lib", "/usr/local/lib"))
 
 
 def _unreachable_modules() -> list[ModuleType]:

@@ -89,6 +89,37 @@ class Inotify:
         self.close()
 
 
+class NoQueue:
+    """Takes the place of a queue where the user has none left: each look has to list the whole tree."""
+
+    has_events = True
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._watched: dict[int, tuple[int, int]] = {}
+        self._next = 0
+
+    def watch(self, held: int) -> int:
+        info = os.fstat(held)
+        key = info.st_dev, info.st_ino
+        if key not in self._numbers:
+            self._next += 1
+            self._numbers[key], self._watched[self._next] = self._next, key
+        return self._numbers[key]
+
+    def forget(self, number: int) -> None:
+        key = self._watched.pop(number, None)
+        if key is not None:
+            del self._numbers[key]
+
+    def events(self) -> Events:
+        return Events({}, lost=True)
+
+    def close(self) -> None:
+        self._numbers.clear()
+        self._watched.clear()
+
+
 def _collect(raw: bytes, names: dict[int, dict[str, int]]) -> bool:
     """Add the events of one read. Returns whether events were lost."""
     at = 0

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,17 @@ from toolcell import (
     ToolFailure,
     ToolResult,
     UsageError,
+    agent_tool,
+    artifacts_text,
+    base_tools,
     host_tool,
+    preload_memory,
 )
-from toolcell_tools import Capability, TextBlock, ToolDefinitionError, tool
+from toolcell_tools import Artifact, Capability, TextBlock, ToolDefinitionError, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOKEN, KEY, PASSWORD = "tok-54f2c9a1-in-the-environment", "key-of-the-broker-81c4", "p4ssw0rd-in-a-url"
+OWN = "sk-of-the-supervisor-0c77"
 
 
 def tell(how: str, ctx: ToolContext) -> object:
@@ -69,6 +75,24 @@ def here() -> None:
     raise RuntimeError(f"the key is {KEY}")
 
 
+@host_tool
+def of_my_environment() -> str:
+    """Raise with a secret of the supervisor's own environment."""
+    raise RuntimeError(os.environ["TOOLCELL_TEST_API_KEY"])
+
+
+@tool(needs={Capability.WRITE})
+def named(name: str) -> ToolResult:
+    """Make a file of this name, and report another."""
+    Path(name).touch()
+    return ToolResult(output="made", artifacts=[Artifact(f"{name}.png", "plot")])
+
+
+async def telling(session: Session, request: str) -> str:
+    """Tell a secret of the supervisor's environment."""
+    return f"{request} {os.environ['TOOLCELL_TEST_API_KEY']}"
+
+
 @host_tool(description="Raise in the supervisor's process.", exceptions="type")
 def discreet_here() -> None:
     raise LookupError("row 19 of the ledger")
@@ -83,8 +107,12 @@ PROFILE = Profile(
 @pytest.fixture(scope="module")
 async def supervisor(anyio_backend: str, nothing_is_left_of_the_module: None) -> AsyncIterator[Supervisor]:
     http = BrokeredHttp(credentials={"api.example.com": Credential(value=KEY)})
-    async with Supervisor([tell, broken, discreet, large, noted, here, discreet_here], http=http) as made:
-        yield made
+    hosts = [here, discreet_here, of_my_environment, agent_tool(telling, name="telling")]
+    tools: list[Any] = [*base_tools(), *hosts, tell, broken, discreet, large, noted, named]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TOOLCELL_TEST_API_KEY", OWN)
+        async with Supervisor(tools, http=http) as made:
+            yield made
 
 
 @pytest.fixture
@@ -126,6 +154,28 @@ async def test_a_host_tool_does_not_show_a_credential_of_the_broker(session: Ses
     assert result.error is not None
     assert result.error.message == "RuntimeError: the key is [credential]"
     assert KEY not in result.display
+
+
+async def test_the_supervisors_own_environment_is_secret_wherever_a_model_may_read_it(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    """The session itself has no secret: host tools know the environment, and files and memories repeat it."""
+    session = await supervisor.open_session("main", workspace=tmp_path)
+    result = await session.call("of_my_environment")
+    assert result.error is not None and result.error.message == "RuntimeError: [credential]"
+    (tmp_path / ".env").write_text(f"KEY={OWN}")
+    assert "KEY=[credential]" in (await session.call("read", {"path": ".env"})).for_model()
+    await session.call("memory_store", {"text": f"the key is {OWN}"})
+    assert OWN not in (found := await preload_memory(session, "key")) and "the key is [credential]" in found
+    assert (await session.call("telling", {"request": "it is"})).output == "it is [credential]"
+    assert session.results[-1].summary == "it is [credential]"
+    assert (await session.close(summary=f"used {OWN}")).summary == "used [credential]"
+
+
+async def test_the_paths_of_files_show_no_secret(session: Session) -> None:
+    result = await session.call("named", {"name": TOKEN})
+    assert sorted(each.path for each in result.artifacts) == ["[credential]", "[credential].png"]
+    assert TOKEN not in result.told_changes() + artifacts_text(session)
 
 
 async def test_a_child_session_does_not_show_the_secrets_of_its_parent(session: Session) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,14 +16,19 @@ from toolcell import (
     ErrorBase,
     ExecutionError,
     PermissionDenied,
+    Session,
     Supervisor,
     Timeout,
     ToolContext,
+    ToolResult,
     UsageError,
+    ValidationError,
     blocking,
     host_tool,
     tool,
 )
+from toolcell.journal.reading import JournalReader
+from toolcell.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Supervise = Callable[..., Supervisor]
@@ -49,6 +55,12 @@ def look(seconds: float) -> str:
 
     time.sleep(seconds)
     return "seen"
+
+
+@tool
+def anything(x: dict[str, Any]) -> int:
+    """Take any object."""
+    return len(x)
 
 
 def lines(workspace: Path) -> list[str]:
@@ -130,6 +142,145 @@ async def test_a_call_that_was_killed_does_not_run_again_under_its_key(
         assert isinstance(result.error, Cancelled) and result.error.outcome == "outcome unknown"
         assert "killed before the call ended" in result.for_model()
     assert lines(workspace) == ["a"]
+
+
+async def test_a_key_runs_once_if_its_session_is_closed_and_opened_again_meanwhile(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    """The first call has not said how it ended when the second comes."""
+    found: list[ToolResult] = []
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+
+        async def call(session: Session) -> None:
+            found.append(await session.call("append", {"line": "a", "seconds": 3.0}, idempotency_key="k"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, session)
+            await until(lambda: lines(workspace) == ["a"])
+            await session.close()
+            again = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            tasks.start_soon(call, again)
+    assert lines(workspace) == ["a"]
+    assert [each.error.outcome for each in found if each.error is not None] == ["outcome unknown"] * 2
+
+
+async def test_a_key_stands_for_one_tool_and_its_arguments_also_after_a_restart(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    for _start in range(2):
+        async with supervise([append, look], state=state) as supervisor:
+            one, other = [
+                await supervisor.open_session("main", workspace=workspace, session_id=name) for name in ("s", "t")
+            ]
+            assert (await one.call("append", {"line": "a"}, idempotency_key="k")).output == 1
+            for name, args in (
+                ("append", {"line": "b"}),
+                ("look", {"seconds": 0.0}),
+                ("append", {"line": "a", "x": 1}),
+            ):
+                with pytest.raises(UsageError, match="'k' is another call's"):
+                    await one.call(name, args, idempotency_key="k")
+            assert (await other.call("look", {"seconds": 0.0}, idempotency_key="k")).output == "seen"
+    assert lines(workspace) == ["a"]
+
+
+@pytest.mark.parametrize("key", ["", "\udcff", "k" * 1025])
+async def test_a_key_that_cannot_be_kept_is_refused(
+    supervise: Supervise, workspace: Path, state: Path, key: str
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with pytest.raises(UsageError, match=r"idempotency_key (is empty|is not valid Unicode|has 1,025 characters)"):
+            await session.call("append", {"line": "a"}, idempotency_key=key)
+        with pytest.raises(UsageError, match=r"task_id (is empty|is not valid Unicode|has 1,025 characters)"):
+            session.start("append", {"line": "a"}, task_id=key)
+        with pytest.raises(UsageError, match="There is no task"):
+            supervisor.task(key)
+    assert lines(workspace) == []
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def not_json(kind: str) -> dict[str, Any]:
+    """Arguments that no JSON text can have."""
+    found: dict[Any, Any] = {}
+    if kind == "inside itself":
+        found["x"] = found
+    elif kind == "too deep":
+        for _ in range(5_000):
+            found = {"x": found}
+    elif kind == "names":
+        found = {1: 2, "a": 3}
+    else:
+        found["x"] = Unspeakable()
+    return {"x": found} if kind != "names at the top" else {1: 2}
+
+
+@pytest.mark.parametrize("kind", ["names", "names at the top", "inside itself", "too deep", "an object"])
+async def test_arguments_that_are_no_json_data_are_a_validation_error_also_with_a_key_and_a_state(
+    supervise: Supervise, workspace: Path, state: Path, kind: str
+) -> None:
+    async with supervise([anything], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for key in (None, "k", "k2"):
+            result = await session.call("anything", not_json(kind), idempotency_key=key, call_id=f"call {key}")
+            assert isinstance(result.error, ValidationError), result
+        if kind != "too deep":
+            assert isinstance((await session.start("anything", not_json(kind)).result()).error, ValidationError)
+        else:
+            with pytest.raises(UsageError, match="cannot be copied: RecursionError"):
+                session.start("anything", not_json(kind))
+    directory = StateDirectory(state)
+    reader = JournalReader(directory.log, directory.database)
+    reader.verify()
+    kept = [each.record for each in reader.entries() if each.record.call_id == "call k"]
+    assert [record.kind for record in kept] == ["call"] and kept[0].data["error"] == "validation"
+
+
+async def test_a_task_has_the_arguments_of_its_start(supervise: Supervise, workspace: Path, state: Path) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        arguments = {"line": "a"}
+        task = session.start("append", arguments)
+        arguments["line"] = "b"
+        assert (await task.result()).output == 1
+    assert lines(workspace) == ["a"]
+
+
+async def test_a_task_that_is_cancelled_before_it_begins_says_so(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        task = session.start("append", {"line": "a"}, task_id="t")
+        task.cancel()
+        error = (await task.result()).error
+        assert isinstance(error, Cancelled) and error.outcome == "not started"
+    assert lines(workspace) == []
+    async with supervise([append], state=state) as supervisor:
+        error = (await supervisor.task("t").result()).error
+        assert isinstance(error, Cancelled) and error.outcome == "not started"
+        supervisor.task("t").cancel()
+
+
+async def test_a_task_of_another_session_or_of_an_earlier_start_is_not_run_again(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    for _start in range(2):
+        async with supervise([append], state=state) as supervisor:
+            one, other = [
+                await supervisor.open_session("main", workspace=workspace, session_id=name) for name in ("s", "t")
+            ]
+            with anyio.fail_after(20):
+                assert (await one.start("append", {"line": "a"}, task_id="t").result()).output == 1
+            with pytest.raises(UsageError, match="another task"):
+                other.start("append", {"line": "a"}, task_id="t")
+            assert (await one.call("append", {"line": "key"}, idempotency_key="t")).output == 2, "a key is no task"
+    assert lines(workspace) == ["a", "key"]
 
 
 async def test_a_task_goes_on_without_its_caller_and_its_result_survives(

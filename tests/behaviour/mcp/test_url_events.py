@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -11,19 +13,14 @@ import pytest
 from tests.backends.http.conftest import reply, serving
 from tests.behaviour.mcp.conftest import Opened
 from tests.behaviour.mcp.test_url import SECRET, McpApi, allowing, remote
+from tests.helpers import SOON_S
 
-from toolcell import Credential, Session, Timeout
+from toolcell import Credential, ExecutionError, Session, Timeout
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 WAIT_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One loop is enough, because nothing here waits in a special way."""
-    return "asyncio"
 
 
 class StreamingApi(McpApi):
@@ -196,3 +193,121 @@ async def test_the_session_values_of_a_server_are_its_own_when_calls_run_side_by
         for number in range(5):
             group.start_soon(call, str(number))
     assert found == {str(number): str(number) for number in range(5)}
+
+
+Bytes = Callable[[Callable[[bytes], object]], object]
+
+
+def raw(handler: BaseHTTPRequestHandler, head: dict[str, str], say: Bytes) -> None:
+    """Answer with these headers, and what `say` writes, until the client has gone."""
+    handler.send_response(200)
+    for name, value in {"Connection": "close", **head}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.close_connection = True
+    try:
+        say(handler.wfile.write)
+    except OSError:
+        pass
+
+
+def drip(write: Callable[[bytes], object]) -> None:
+    for _ in range(3_000):
+        write(b": still there\n\n")
+        time.sleep(0.01)
+
+
+def endless_line(write: Callable[[bytes], object]) -> None:
+    for _ in range(2_000):
+        write(b"data: " + b"x" * 65_536)
+
+
+def many_events(write: Callable[[bytes], object]) -> None:
+    for _ in range(200_000):
+        write(b'data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n\n')
+
+
+def questions(write: Callable[[bytes], object]) -> None:
+    for number in range(100_000):
+        write(b'data: {"jsonrpc":"2.0","id":"q%d","method":"sampling/createMessage","params":{}}\n\n' % number)
+
+
+def bomb(write: Callable[[bytes], object]) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    for _ in range(2_000):
+        write(packer.compress(b"data: x\n\n" * 60_000))
+    write(packer.flush())
+
+
+def broken_gzip(write: Callable[[bytes], object]) -> None:
+    write(b"\x1f\x8b\x08\x00" + b"\xff" * 4_000)
+
+
+EVENTS = {"Content-Type": "text/event-stream"}
+
+
+STREAMS: dict[str, tuple[dict[str, str], Bytes]] = {
+    "drip": (EVENTS, drip),
+    "endless line": (EVENTS, endless_line),
+    "many events": (EVENTS, many_events),
+    "questions": (EVENTS, questions),
+    "gzip bomb": ({**EVENTS, "Content-Encoding": "gzip"}, bomb),
+    "broken gzip": ({**EVENTS, "Content-Encoding": "gzip"}, broken_gzip),
+    "gzip bomb as JSON": ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, bomb),
+    "brotli": ({**EVENTS, "Content-Encoding": "br"}, drip),
+    "long header": ({**EVENTS, "X-Long": "h" * 70_000}, drip),
+    "many headers": ({**EVENTS, **{f"X-{number}": "h" for number in range(300)}}, drip),
+    "huge length": ({**EVENTS, "Content-Length": "9" * 30}, drip),
+    "short body": ({**EVENTS, "Content-Length": "12"}, lambda write: write(b"data: half")),
+    "huge chunk": ({**EVENTS, "Transfer-Encoding": "chunked"}, lambda write: write(b"fffffffff\r\nx")),
+    "long session id": ({**EVENTS, "Mcp-Session-Id": "s" * 5_000}, lambda write: write(b"data: {}\n\n")),
+}
+
+
+async def test_what_a_hostile_host_streams_ends_with_the_call_at_most(opened: Opened, api: StreamingApi) -> None:
+    session = await opened_on(api, opened, timeout=3.0)
+    honest = api.routes["/mcp"]
+    api.tell = lambda message, say: say(answer(message, "on"))
+    for name, (head, say) in STREAMS.items():
+
+        def hostile(handler: BaseHTTPRequestHandler, head: dict[str, str] = head, say: Bytes = say) -> None:
+            if json.loads(api.seen[-1].body).get("method") == "tools/call":
+                raw(handler, head, say)
+            else:
+                honest(handler)
+
+        api.routes["/mcp"] = hostile
+        with anyio.fail_after(3 + SOON_S):
+            result = await session.call("echo", {"text": "x"})
+        assert isinstance(result.error, (ExecutionError, Timeout)), (name, result.error)
+        api.routes["/mcp"] = honest
+        assert (await session.call("echo", {"text": "x"})).for_model().startswith("on"), name
+
+
+async def test_progress_of_another_call_and_answers_to_another_are_not_taken(opened: Opened, api: StreamingApi) -> None:
+    seen: list[Message] = []
+
+    def tell(message: Message, say: Say) -> None:
+        for old in seen:
+            say(progress(old, "of another call"))
+            say(answer(old, "of another call"))
+        seen.append(message)
+        say(answer(message, "mine"))
+        say(answer(message, "again"))
+
+    api.tell = tell
+    session = await opened_on(api, opened)
+    told: list[str] = []
+    for _ in range(3):
+        result = await session.call("echo", {"text": "x"}, on_progress=lambda text, _fraction: told.append(text))
+        assert result.for_model() == "mine"
+    assert told == []
+
+
+async def test_a_worker_reaches_no_server_behind_a_url_by_any_name(opened: Opened, api: StreamingApi) -> None:
+    session = await opened_on(api, opened)
+    before = len(api.seen)
+    worker = await session.open_child("worker")
+    for name in ("echo", "mcp", "mcp_remote", "http.events"):
+        assert (await worker.call(name, {"text": "x"})).error is not None
+    assert len(api.seen) == before

@@ -15,6 +15,7 @@ from toolcell_tools.rules import check_name, suggested_name
 from toolcell_tools.toolsets import ToolsetError
 
 from .inside.bounds import MAX_TOOLS
+from .inside.fingerprints import PROBLEM
 from .server_tool import Described, ServerTool
 
 MOST_NAMES = 2_000
@@ -116,12 +117,17 @@ class Register:
 
 
 def _described(entry: object, wrong: list[str]) -> Described | None:
+    given = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    if PROBLEM in given:
+        what = f"its description is not plain JSON: {str(given[PROBLEM])[:200]}"
+        wrong.append(f"the tool {str(given.get('name'))[:64]!r} cannot be offered: {what}")
+        return None
     try:
         return _ENTRY.validate_python(entry)
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, problem["loc"]))
-        name = str(cast("dict[str, object]", entry).get("name"))[:64] if isinstance(entry, dict) else "?"
+        name = str(given.get("name", "?"))[:64]
         wrong.append(f"the description of its tool {name!r} is malformed at {where}: {problem['msg']}")
         return None
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.rivals import share_of_group
@@ -65,6 +66,7 @@ class Cell(Stateful):
         self.pid = 0  # the init's pid on the host
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
+        self.is_quick = False  # whether it is kept, and has answered its last call in less than `QUICK_S`
         self.lowered = False  # whether the last `lower` has niced anything
         self._group_lowered = False  # whether the init's scheduling group is niced
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
@@ -307,7 +309,8 @@ class Cell(Stateful):
         if self._watchdog is not None:
             self._disarm()
         self._swept_by = math.inf
-        self.idle_since = time.monotonic()
+        self.idle_since = now = time.monotonic()
+        self.is_quick = self._kept and self.calls.last is not None and now - self.calls.last.started_at < QUICK_S
         self._keeper.on_idle(self)
 
     # -- what the init says -------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ MAX_REPORTS: Final = 200
 """Progress reports, and lines of log, that one request passes on; further ones are dropped."""
 MAX_PAGES: Final = 100
 """Pages of one list of tools."""
+MAX_CURSOR_CHARS: Final = 10_000
+"""The cursor of a page, which the next request repeats."""
 MAX_TOOLS: Final = 500
 MAX_LISTING_BYTES: Final = 4 * 1024 * 1024
 """One list of tools as JSON; the largest among 18 published servers has 150 KB."""

@@ -6,10 +6,20 @@ from contextlib import closing
 from typing import Any, Protocol, cast
 
 from toolcell_tools.context import ToolContext
-from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure
+from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure, Unencodable
 
-from .bounds import MAX_LISTING_BYTES, MAX_MESSAGES, MAX_NOISE, MAX_PAGES, MAX_QUESTIONS, MAX_REPORTS, MAX_TOOLS
-from .fingerprints import PARTS, fingerprint_of
+from .bounds import (
+    MAX_CURSOR_CHARS,
+    MAX_LISTING_BYTES,
+    MAX_MESSAGES,
+    MAX_NOISE,
+    MAX_PAGES,
+    MAX_QUESTIONS,
+    MAX_REPORTS,
+    MAX_TOOLS,
+)
+from .fingerprints import PARTS, PROBLEM, fingerprint_of
 from .messages import METHOD_NOT_FOUND, Message, Misbehaved, encoded, result_in
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -90,8 +100,9 @@ class Client:
             cursor = page.get("nextCursor")
             if cursor is None:
                 break
-            if not isinstance(cursor, str):
-                raise Misbehaved("The server's list of tools has a cursor that is no text. It was ended.")
+            if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR_CHARS:
+                most = f"no text of at most {MAX_CURSOR_CHARS:,} characters"
+                raise Misbehaved(f"The server's list of tools has a cursor that is {most}. It was ended.")
         else:
             if self._offers_tools:
                 raise Misbehaved(f"The server's list of tools has more than {MAX_PAGES} pages. It was ended.")
@@ -235,4 +246,12 @@ def _described(page: Message) -> Iterator[Message]:
         if not isinstance(tool, dict) or not isinstance(cast("Message", tool).get("name"), str):
             raise Misbehaved("The server's list of tools has an entry without a name. It was ended.")
         described = cast("dict[str, Any]", tool)
-        yield {part: described[part] for part in _KEPT if described.get(part) is not None}
+        yield _carried({part: described[part] for part in _KEPT if described.get(part) is not None})
+
+
+def _carried(tool: Message) -> Message:
+    """The tool as the supervisor gets it: with its problem alone, if the rest cannot be sent."""
+    try:
+        return cast("Message", encode_json([tool])[0])
+    except Unencodable as error:
+        return {"name": str(tool["name"]).encode("utf-8", "replace").decode(), PROBLEM: str(error)[:200]}

@@ -7,6 +7,8 @@ from typing import Any
 
 PARTS = ("name", "description", "inputSchema", "outputSchema")
 """The parts of a description that a fingerprint covers: what a model reads, and what arguments and results are."""
+PROBLEM = "problem"
+"""Beside the name of a tool, instead of a description that cannot be sent: the reason."""
 
 
 def fingerprint_of(described: Mapping[str, Any]) -> str:

@@ -1,12 +1,12 @@
 """JSON-RPC 2.0 messages: how they are written, and what is accepted as one."""
 
 import json
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from toolcell_tools.failures import ToolFailure
 
 Message = dict[str, Any]
-METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0, section 5.1
+METHOD_NOT_FOUND, PARSE_ERROR = -32601, -32700  # JSON-RPC 2.0, section 5.1
 
 
 class Misbehaved(ToolFailure):
@@ -19,19 +19,24 @@ def encoded(message: Message) -> bytes:
 
 
 def decoded(line: bytes | bytearray) -> Message | None:
-    """The message in a line; None for anything else: wrong JSON, a batch, a number of 5,000 digits."""
+    """The message in a line; None for anything else: wrong JSON, a batch, a number of 5,000 digits. An answer with NaN,
+    which many programs write, becomes an error."""
+    words: list[str] = []  # NaN, Infinity, -Infinity
     try:
-        found: object = json.loads(line, parse_constant=_no_number)
+        found: object = json.loads(line, parse_constant=words.append)
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
     message = cast("Message", found)
-    return message if message.get("jsonrpc") == "2.0" and _is_shaped(message) else None
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    if message.get("jsonrpc") != "2.0" or not _is_shaped(message):
+        return None
+    if not words:
+        return message
+    if "method" in message:
+        return None
+    error = {"code": PARSE_ERROR, "message": f"its answer has {words[0]}, which is no number of JSON"}
+    return {"jsonrpc": "2.0", "id": message["id"], "error": error}
 
 
 def _is_shaped(message: Message) -> bool:

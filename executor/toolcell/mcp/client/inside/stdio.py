@@ -3,6 +3,7 @@
 One thread does everything, and only while a call runs. Between calls nobody reads, so a server that floods waits.
 """
 
+import math
 import os
 import resource
 import select
@@ -17,6 +18,8 @@ from .messages import Message, Misbehaved, decoded, encoded
 
 READ_BYTES = 64 * 1024
 TICK_MS = 50  # between looks at the call's cancellation
+ORPHANED_S = 5.0  # of silence, after the server has ended and while another process holds its output
+MOST_LOOKS = 100  # before a request, at what has arrived; a server may write for ever
 ENDS_WITHIN_S = 1.0  # after its standard input is closed, and again after SIGTERM
 
 
@@ -57,7 +60,9 @@ class StdioTransport:
     def drain(self) -> Iterator[Message | None]:
         """What the server has sent since the last request: nobody asked for it."""
         self._received = 0
-        while self._look(0):
+        for _ in range(MOST_LOOKS):
+            if not self._look(0):
+                break
             yield from self._lines()
         yield from self._lines()
 
@@ -70,10 +75,14 @@ class StdioTransport:
         several times a second, and may raise. Raises Misbehaved and ServerEnded.
         """
         self.post(message)
+        ended_at = math.inf
         while True:
-            self._look(TICK_MS)
+            if self._look(TICK_MS):
+                ended_at = math.inf
+            elif self._server.poll() is not None:
+                ended_at = min(ended_at, time.monotonic())
             yield from self._lines()
-            if self._stdout not in self._open:
+            if self._stdout not in self._open or time.monotonic() - ended_at > ORPHANED_S:
                 raise ServerEnded(self._exit_code())
             tick()
 

@@ -1,0 +1,99 @@
+"""An event loop is kept awake for a moment, serves all else meanwhile, and sleeps where a core is contended."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolcell.fast import awake
+from toolcell.fast.awake import Awake
+
+pytestmark = pytest.mark.trick
+LONG_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def cores() -> Iterator[set[int]]:
+    """The cores that this thread may use, at least two, and afterwards again."""
+    mine = os.sched_getaffinity(0)
+    assert len(mine) > 1, "this trick is for machines with several cores"
+    yield mine
+    os.sched_setaffinity(0, mine)
+
+
+@pytest.fixture
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awake, "MOST_SWITCHES", float("inf"))
+
+
+async def slept_s(kept_awake: Awake | None, end_early_s: float = LONG_S) -> float:
+    """The longest time that the loop wants to sleep within `LONG_S`. The answer arrives after `end_early_s`."""
+    loop = asyncio.get_running_loop()
+    selector: Any = loop._selector  # type: ignore[attr-defined] # pyright: ignore
+    wanted: list[float] = []
+    select = selector.select
+
+    def noted(timeout: float | None = None) -> object:
+        wanted.append(timeout or 0.0)
+        return select(timeout)
+
+    selector.select = noted
+    if kept_awake is not None:
+        kept_awake.stay(time.monotonic() + 2 * LONG_S)
+        loop.call_later(end_early_s, setattr, kept_awake, "until", 0.0)
+    await asyncio.sleep(LONG_S)
+    selector.select = select
+    return max(wanted)
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_loop_that_stays_awake_does_not_sleep_and_serves_timers() -> None:
+    async def main() -> None:
+        assert await slept_s(Awake(asyncio.get_running_loop())) == 0.0
+        assert await slept_s(None) > LONG_S / 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_loop_sleeps_again_when_the_answer_is_there_or_its_moment_is_over() -> None:
+    async def main() -> None:
+        kept_awake = Awake(asyncio.get_running_loop())
+        assert 0.0 < await slept_s(kept_awake, LONG_S / 2) <= LONG_S / 2
+        kept_awake.stay(time.monotonic() + 0.001)
+        await asyncio.sleep(0.01)
+        assert await slept_s(None) > LONG_S / 2
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_loses_its_core_to_another_program_sleeps(cores: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awake, "MOST_SWITCHES", 0.0)
+    busy = "import time\nend = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
+
+    async def main() -> None:
+        kept_awake = Awake(asyncio.get_running_loop())
+        kept_awake.stay(time.monotonic())  # the first look
+        os.sched_setaffinity(0, {min(cores)})
+        with subprocess.Popen([sys.executable, "-I", "-c", busy]) as other:  # on the same core
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                pass
+            other.kill()
+        assert await slept_s(kept_awake) > LONG_S / 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("calm")
+def test_with_one_core_a_loop_sleeps(cores: set[int]) -> None:
+    async def main() -> None:
+        os.sched_setaffinity(0, {min(cores)})
+        assert await slept_s(Awake(asyncio.get_running_loop())) > LONG_S / 2
+
+    asyncio.run(main())
