@@ -191,7 +191,7 @@ class SentTrees:
                     break
                 except StaleSource as stale:
                     _log.info("%s has changed while %s was sent", stale, tree.root)
-                    tree.source = None
+                    tree.source = self._base = None
             else:
                 raise SendFailed("its files change while they are sent. Call again when nothing writes there.")
         except NodeGone as gone:
@@ -229,11 +229,13 @@ class SentTrees:
         """The trees of a copy, each laid over the one before it. Raises WorkspaceTooLarge and OSError."""
         async with self._reading:
             if self._options.base is not None and self._base is None:
-                base = os.path.realpath(self._options.base)
-                self._base = await WORK.run(partial(read_source, base, self._options, self._cache))
-            if tree.source is None:
-                tree.source = await WORK.run(partial(read_source, tree.root, self._options, self._cache))
-        return [tree.source] if self._base is None else [self._base, tree.source]
+                place = os.path.realpath(self._options.base)
+                self._base = await WORK.run(partial(read_source, place, self._options, self._cache))
+            base, source = self._base, tree.source
+            if source is None:
+                source = await WORK.run(partial(read_source, tree.root, self._options, self._cache))
+                tree.source = source
+        return [source] if base is None else [base, source]
 
     # -- losses -------------------------------------------------------------------------------------------------------
 
