@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.nodes import RayNodes
 
@@ -113,12 +114,12 @@ def figures(run: RolloutRun, ended: Ended, began_at: float, ended_at: float) -> 
     yield f"tried again       {len(hit):,} trajectories; by tries: {dict(sorted(tries.items()))}"
 
 
-def run_with_a_kill(nodes: RayNodes, run: RolloutRun, most_s: float) -> Ended:
-    """Start the example on three nodes, kill the third when half of the sessions have begun, and wait for the end.
+def run_with_a_kill(nodes: RayNodes, third: Any, run: RolloutRun, most_s: float) -> Ended:
+    """Start the example on three nodes, kill this third one when half of the sessions have begun, and wait for the end.
 
     Raises TimeoutError after `most_s` seconds, and RuntimeError if the program fails.
     """
-    third, deadline = nodes.add(), time.monotonic() + most_s
+    deadline = time.monotonic() + most_s
     complaints = run.directory / "stderr"
     with (
         complaints.open("wb") as errors,
@@ -154,7 +155,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as directory:
             run = RolloutRun(Path(directory), arguments.sessions, arguments.turns, arguments.think_s)
             began_at = time.time()
-            ended = run_with_a_kill(nodes, run, arguments.most_s)
+            ended = run_with_a_kill(nodes, nodes.add(), run, arguments.most_s)
             ended_at = time.time()
             found = list(run.wrong(ended))
             print(*figures(run, ended, began_at, ended_at), sep="\n")
