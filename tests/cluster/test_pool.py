@@ -311,7 +311,7 @@ async def test_results_that_the_driver_does_not_fetch_fill_a_budget_of_the_node(
         assert nodes.ended - ended < calls - 2
         nodes.open.set()
     assert results == [mib * MIB] * calls
-    assert nodes.largest < (16 + mib + 1) * MIB
+    assert nodes.largest < (mib + 4) * MIB
     await until(lambda: not any(each.drawn for each in budgets))
 
 

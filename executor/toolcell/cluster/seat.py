@@ -67,8 +67,8 @@ QUIET_S = 10.0
 """How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
-MOST_BYTES = 16 * 1024 * 1024
-"""About the most bytes in one reply, unless a single result is larger."""
+MOST_BYTES = 4 * 1024 * 1024
+"""About the most bytes in one reply, unless a single result is larger: the driver handles a reply at once."""
 LARGE_BYTES = 256 * 1024
 """A larger result counts in the node's budget of results until the driver has it."""
 MOST_ENDED = 256
