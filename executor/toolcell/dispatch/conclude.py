@@ -40,12 +40,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
     result, lie = result_of(route, draft, shown, used)
-    if (
-        lie
-        or watch is not None
-        or confirmation
-        or (run is not None and (run.state_lost or (run.cell is not None and run.cell.in_userns)))
-    ):
+    if lie or confirmation or watch is not None or (run is not None and _is_marked(run)):
         result = _marked(caller, ran, result, lie)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
@@ -74,6 +69,11 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     _add_to_tally(caller.tally, call, used, result)
     record(services, caller.id, call, draft, result, used, outcome, run)
     return result
+
+
+def _is_marked(run: SessionRun) -> bool:
+    """Whether the result tells something about the cell."""
+    return bool(run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
 
 
 def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:

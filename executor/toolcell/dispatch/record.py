@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from time import time
 from typing import Any
 
 from toolcell.call import ToolCall
+from toolcell.fast.tuples import made
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, without_secrets
-from toolcell.pool.run import Outcome, Run, Used
+from toolcell.pool.run import FREE_SPACE, Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -33,13 +35,11 @@ def intend(
         facts["invocation"] = call.session.invocation_id
     if allowed:
         facts["allowed"] = allowed
-    why = journal.intend(Record.now("intent", session_id, call.id, facts))
+    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())))
     if not why:
         return None
-    cure = "Free space on the disk of the state directory."
-    return SandboxUnavailable(
-        message=f"The call was not run, because it could not be recorded. {why}", mechanism="", cure=cure
-    )
+    message = f"The call was not run, because it could not be recorded. {why}"
+    return SandboxUnavailable(message=message, mechanism="", cure=FREE_SPACE)
 
 
 def record(
@@ -68,15 +68,18 @@ def record(
         elif run.cell is not None and run.started_at:
             facts["ran"], facts["cell"], facts["reused"] = "cell", run.cell.pid, not run.is_first_of_cell
         if result.artifacts:
-            shown = result.artifacts[:MOST_ARTIFACTS]
-            facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in shown]
+            first = result.artifacts[:MOST_ARTIFACTS]
+            facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in first]
             facts["artifact_count"] = len(result.artifacts)
-        if result.display:
-            facts["display"] = result.display[:DISPLAY_CHARS]
-        clean(facts, draft.secrets)
-    made = Record.now(kind, session_id, call.id, facts)
-    services.journal.write(made)
-    services.metrics.write(made)
+        shown = result.display[:DISPLAY_CHARS]
+        if result.error is not None or outcome.ending == "error":
+            facts |= {"display": shown} if shown else {}
+            clean(facts, draft.secrets)
+        elif shown:
+            facts["display"] = cleaned(shown, draft.secrets)
+    ended = made(Record, (kind, session_id, call.id, facts, time()))
+    services.journal.write(ended)
+    services.metrics.write(ended)
 
 
 def record_without_run(
@@ -97,9 +100,9 @@ def record_without_run(
         if display:
             facts["display"] = display[:DISPLAY_CHARS]
         clean(facts, secret_texts(call))
-    made = Record.now(kind, session_id, call.id, facts)
-    services.journal.write(made)
-    services.metrics.write(made)
+    ended = Record.now(kind, session_id, call.id, facts)
+    services.journal.write(ended)
+    services.metrics.write(ended)
 
 
 def _add_error(facts: dict[str, Any], error: ToolError) -> str:
@@ -131,10 +134,14 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
 def clean(facts: dict[str, Any], secrets: Sequence[str]) -> None:
     """Take secrets out of all that the tool has printed or raised."""
     for name in facts.keys() & _TEXTS:
-        text: str = facts[name]
-        for secret in secrets:
-            text = text.replace(secret, REDACTED)
-        facts[name] = without_secrets(text)
+        facts[name] = cleaned(facts[name], secrets)
+
+
+def cleaned(text: str, secrets: Sequence[str]) -> str:
+    """The text without these secrets, and without those with a known form."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    return without_secrets(text)
 
 
 _TEXTS = frozenset({"display", "message", "traceback", "stdout", "stderr", "progress"})

@@ -84,10 +84,11 @@ def entry_of(last: int, before: bytes, record: Record, packer: msgpack.Packer) -
     except Exception:
         packer.reset()
         body = _body_of_any(last + 1, record)
-    if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
+    size = len(body)
+    if size > MAX_BODY_BYTES:
+        raise ValueError(f"a record of {size:,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
     digest = _sha256(before + body).digest()
-    return digest, _prefix(len(body), digest) + body
+    return digest, _prefix(size, digest) + body
 
 
 def _body_of_any(number: int, record: Record) -> bytes:
