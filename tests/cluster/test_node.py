@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -93,6 +94,19 @@ async def test_files_of_a_driver_that_cannot_be_removed_leave_the_node_to_others
     await anyio.sleep(0.05)
     assert not node.is_broken
     assert (await exchange(node, request("joy", b"secret")))[0] == OK
+
+
+async def test_a_node_that_was_held_up_hears_its_drivers_before_it_ends_their_leases(node: Node) -> None:
+    await exchange(node, request("kim", b"secret"))
+    until_s = time.monotonic() + 1.0 + LEASE_S  # then the node looks for the end of this lease
+    while time.monotonic() < until_s:
+        await exchange(node, request("kim", b"secret", incarnation=node.incarnation))
+    time.sleep(0.9 * LEASE_S)  # as by a flood of a hostile cell, or if the process was stopped
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
+    assert (await exchange(node, request("kim", b"secret", incarnation=node.incarnation)))[0] == OK
+    time.sleep(2.0 * LEASE_S)  # by now, the driver has given the node up
+    await until(lambda: "kim" not in node._seats)
 
 
 async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others_with_it(node: Node) -> None:

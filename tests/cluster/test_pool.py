@@ -255,6 +255,19 @@ async def test_a_call_with_a_config_that_cannot_be_encoded_ends_alone(supervisor
         assert (await session.call("double", {"number": 2})).output == 4
 
 
+async def test_a_batch_that_cannot_be_encoded_ends_its_calls_typed(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.cluster.pool._PLAIN", frozenset({"config"}))  # as if no call had been checked
+    broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
+    with anyio.fail_after(10.0):
+        result = await broken.call("double", {"number": 1})
+        assert result.error is not None
+        assert result.error.kind == "node_lost"
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        assert (await session.call("double", {"number": 2})).output == 4
+
+
 async def test_a_flood_of_progress_waits_for_a_slow_listener_of_the_driver(
     supervisor: Supervisor, nodes: LocalNodes, tmp_path: Path
 ) -> None:
@@ -311,7 +324,7 @@ async def test_results_that_the_driver_does_not_fetch_fill_a_budget_of_the_node(
         assert nodes.ended - ended < calls - 2
         nodes.open.set()
     assert results == [mib * MIB] * calls
-    assert nodes.largest < (16 + mib + 1) * MIB
+    assert nodes.largest < (mib + 4) * MIB
     await until(lambda: not any(each.drawn for each in budgets))
 
 

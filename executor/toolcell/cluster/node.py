@@ -41,6 +41,10 @@ LEAST_MEMORY: Final = 0.03
 """A machine with a smaller part of its memory left is a problem."""
 STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
 """The default bound of the contents of sent workspaces that a node keeps."""
+DEAF_S: Final = 0.05
+"""A loop that was held up for so long may have exchanges that it has not heard yet."""
+DEAF_LEASES: Final = 1.5
+"""The leases after which it ends sessions nevertheless: a driver gives a silent node up after two."""
 PARTS_OF_LEASE: Final = 3
 """An exchange that waits is answered after this part of the lease, so that the driver renews it."""
 
@@ -208,9 +212,12 @@ class Node:
         while True:
             now = time.monotonic()
             ends = [seat.heard_at + seat.lease_s for seat in self._seats.values()]
-            await asyncio.sleep(max(0.05, min([1.0, *(end - now for end in ends)])))
+            pause_s = max(0.05, min([1.0, *(end - now for end in ends)]))
+            await asyncio.sleep(pause_s)
+            was_deaf = time.monotonic() - now - pause_s > DEAF_S
             for seat in list(self._seats.values()):
-                if time.monotonic() - seat.heard_at > seat.lease_s:
+                lease_s = seat.lease_s * (DEAF_LEASES if was_deaf else 1.0)
+                if time.monotonic() - seat.heard_at > lease_s:
                     _log.warning("the driver %s was not heard for %g s: its sessions end", seat.driver, seat.lease_s)
                     self._end(seat)
 

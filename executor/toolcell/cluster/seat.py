@@ -67,15 +67,15 @@ QUIET_S = 10.0
 """How long a diff waits for the processes of the sessions that have worked in the copy."""
 SETTLE_S = 2.0
 """How long a driver that leaves waits for the audits after its calls."""
-MOST_BYTES = 16 * 1024 * 1024
-"""About the most bytes in one reply, unless a single result is larger."""
+MOST_BYTES = 4 * 1024 * 1024
+"""About the most bytes in one reply, unless a single result is larger: the driver handles a reply at once."""
 LARGE_BYTES = 256 * 1024
 """A larger result counts in the node's budget of results until the driver has it."""
 MOST_ENDED = 256
 """The ended calls that are remembered, because the driver may condemn their cells."""
 
 
-class _Waiting(NamedTuple):
+class _SeatFrame(NamedTuple):
     """A frame for the driver, and what it is charged with."""
 
     fields: tuple[object, ...]
@@ -182,7 +182,7 @@ class Seat:
         self._ways: dict[int, _SentSpec] = {}
         self._ways_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
-        self._frames: list[_Waiting] = []
+        self._frames: list[_SeatFrame] = []
         self._bytes = 0
         self._ready: list[bytes] = []
         self._parked: list[asyncio.Future[None]] = []
@@ -212,7 +212,7 @@ class Seat:
             if charge is not None:
                 charge.release()
             return
-        self._frames.append(_Waiting(fields_of(message), charge, size))
+        self._frames.append(_SeatFrame(fields_of(message), charge, size))
         self._bytes += size
         if len(self._frames) >= MOST_FRAMES or not self.runs:
             self._soon(0.0)
@@ -252,7 +252,7 @@ class Seat:
             self._soon(0.0)
         return batches
 
-    def _take_frames(self, left: int, *, least: bool) -> list[_Waiting]:
+    def _take_frames(self, left: int, *, least: bool) -> list[_SeatFrame]:
         """Take the next frames, of `left` bytes together. `least`: take the first one, however large it is."""
         count = len(self._frames)
         if self._bytes > left:
@@ -296,7 +296,7 @@ class Seat:
     def _beat(self, parked: "asyncio.Future[None]") -> None:
         """Answer an exchange that has waited long with the node's state."""
         if not parked.done():
-            self._frames.append(_Waiting(fields_of(self._office.told()), None, 0))
+            self._frames.append(_SeatFrame(fields_of(self._office.told()), None, 0))
             parked.set_result(None)
 
     def write(self, record: Record, charge: Charge | None = None) -> None:
