@@ -1,5 +1,7 @@
 """`python -I forking.py SOCKET`: import the modules of a zygote, then fork zygotes. See zygotes.py.
 
+It also imports what zygotes preload for most tools. They still preload it, which takes less time for imported modules.
+
 Each message on the socket asks for one zygote, and carries two descriptors: the zygote's socket and its stderr. The
 zygote is a child of our parent (CLONE_PARENT, clone(2)), as if the parent had started it. The answer is the zygote's
 pid, or an errno as a negative number. It goes to the third descriptor, if one came, with a pidfd.
@@ -21,9 +23,17 @@ import os  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
 from fcntl import F_DUPFD_CLOEXEC, fcntl  # noqa: E402
+from importlib import import_module  # noqa: E402
 
 from toolcell.runner import zygote  # noqa: E402
 from toolcell_sandbox.kernel.numbers import NUMBERS  # noqa: E402
+from toolcell_tools import function  # noqa: E402
+
+function.deriving = False  # as serve.preload does
+for name in ("cloudpickle", "hashlib", "subprocess"):
+    import_module(name)
+for name in ["edit", "memory_search", "memory_store", "message", "read", "shell", "web_fetch", "web_search", "write"]:
+    import_module(f"toolcell_tools.base.{name}")
 
 CLONE_PARENT = 0x8000
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as os.fork does

@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 FORKING = HERE / "forking.py"
 FOLDERS = (
     "adapters",
+    "behaviour/api",
     "behaviour/calls",
     "behaviour/channels",
     "behaviour/durable",
@@ -46,6 +47,7 @@ FOLDERS = (
     "behaviour/web",
     "dispatch",
     "pool",
+    "rollouts",
     "telemetry",
     "testing",
 )

@@ -80,6 +80,21 @@ async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
     assert "fay" not in node._seats
 
 
+async def test_files_of_a_driver_that_cannot_be_removed_leave_the_node_to_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await exchange(node, request("ivo", b"secret"))
+
+    async def fail() -> None:
+        raise OSError("the disk has failed")
+
+    monkeypatch.setattr(node._seats["ivo"].files, "end", fail)
+    await exchange(node, request("ivo", b"secret", incarnation=node.incarnation, leaves=True))
+    await anyio.sleep(0.05)
+    assert not node.is_broken
+    assert (await exchange(node, request("joy", b"secret")))[0] == OK
+
+
 async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others_with_it(node: Node) -> None:
     await exchange(node, request("gus", b"secret"))
     calls = [SendCall(number, 9, f"c{number}", "t", b"\x80", 1, 5.0, False, {}) for number in (1, 2)]

@@ -357,6 +357,23 @@ async def test_the_forced_end_of_a_session_during_a_look_leaves_the_node_to_othe
     assert losses(supervisor) == before
 
 
+async def test_a_look_that_fails_ends_its_call_and_not_the_node(
+    supervisor: Supervisor, nodes: LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await supervisor.open_session("main", workspace=tmp_path)
+
+    async def fail(_changes: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch, anyio.fail_after(10.0):
+        patch.setattr("toolcell.cluster.seat.listed_of", fail)
+        result = await session.call("shell", {"command": "touch made"})
+    assert result.error is not None
+    assert (result.error.kind, result.error.outcome) == ("crashed", "outcome unknown")
+    assert not any(node.is_broken for node in nodes.nodes.values())
+    assert not (await session.call("shell", {"command": "touch more"})).is_error
+
+
 async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) -> None:
     cluster = LocalNodes("a", "b")
     async with Supervisor(TOOLS, cluster=cluster) as supervisor:

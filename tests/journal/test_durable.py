@@ -188,7 +188,7 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     journal._log._fd = fd
     assert journal.intend(intent("c")) == ""
     journal.close()
-    assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
+    assert kinds(tmp_path) == ["supervisor", "intent", "call", "supervisor"], "the end of b is written later"
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
 
 

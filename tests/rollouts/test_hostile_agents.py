@@ -158,3 +158,18 @@ async def test_retries_that_are_no_number_are_refused(shared: Supervisor, tmp_pa
 
     with pytest.raises(UsageError, match="retries is no number from 0: '2'"):
         await all_of(shared, tmp_path, agent, retries="2")
+
+
+@pytest.mark.parametrize("arguments", [[1], "number", 5, {1: 2}, {"number": "\ud800"}])
+async def test_arguments_that_are_no_object_are_a_step_with_an_error(
+    shared: Supervisor, tmp_path: Path, arguments: Any
+) -> None:
+    async def agent(attempt: Attempt) -> bool:
+        return (await attempt.call("double", arguments if attempt.task.id == BAD else {"number": 1})).is_error
+
+    found = (await all_of(shared, tmp_path, agent))[BAD]
+    (step,) = found.steps
+    assert isinstance(step, CallStep)
+    assert step.error is not None
+    assert (step.error.kind, found.output) == ("validation", True)
+    assert "unencodable" in step.arguments

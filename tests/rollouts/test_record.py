@@ -2,7 +2,6 @@
 
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 
 from toolcell import Supervisor, UsageError, tool
 from toolcell.rollouts import Attempt, InfrastructureFailure, RolloutOutcome, RolloutTask, Trajectory, rollout
 
 from .victim import STEPS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 VICTIM = Path(__file__).with_name("victim.py")
 
 
@@ -35,13 +35,12 @@ def record(tmp_path: Path) -> Path:
 
 
 def command(record: Path, workspace: Path, tasks: int, *more: str) -> list[str]:
-    return [sys.executable, str(VICTIM), str(record), str(workspace), str(tasks), *more]
+    return [sys.executable, "-I", str(VICTIM), str(record), str(workspace), str(tasks), *more]
 
 
 def killed_after(lines: int, command: list[str]) -> list[list[str]]:
     """Kill the program when it has printed so many lines. Returns the words of what it has printed."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
+    with programs.start(command) as program:
         said = [program.stdout.readline() for _ in range(lines)]
         program.send_signal(signal.SIGKILL)
         said += [line for line in program.stdout.read().splitlines() if line]
@@ -50,7 +49,7 @@ def killed_after(lines: int, command: list[str]) -> list[list[str]]:
 
 
 def finished(command: list[str]) -> list[list[str]]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = programs.run(command, timeout=60, fork_zygotes=True)
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()]
 

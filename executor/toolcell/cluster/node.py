@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import psutil
 
-from toolcell.backends.threads import in_thread
+from toolcell.backends.threads import NoThread, in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.journal import Record
@@ -218,7 +218,13 @@ class Node:
         seat.end()
         self._seats.pop(seat.driver, None)
         if self._runtime.is_up:
-            self.services.in_background(seat.files.end)
+            self.services.in_background(self._end_files, seat)
+
+    async def _end_files(self, seat: Seat) -> None:
+        try:
+            await seat.files.end()
+        except (OSError, NoThread) as error:  # they stay until the node starts again; other drivers go on
+            _log.warning("files of %s cannot be removed: %s", seat.driver, error)
 
 
 def _problems_of_machine() -> list[str]:

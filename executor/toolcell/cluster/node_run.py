@@ -158,8 +158,9 @@ class NodeRun(ReportingRun):
     def on_queued(self) -> None:
         self._owner.say(CallNoted(self.number, "queued"))
 
-    def on_taken(self) -> None:
+    def on_taken(self) -> bool:
         self._owner.say(CallNoted(self.number, "taken"))
+        return True
 
     def on_incident(self, what: str) -> None:
         self._owner.say(CallNoted(self.number, what[:4_000]))

@@ -92,6 +92,8 @@ class Peer:
         self.workspaces: dict[str, set[str]] = {}
         """The sessions that work on each workspace."""
         self.specs: dict[CellSpec, int] = {}
+        self._workspace_of: dict[str, str] = {}
+        self._specs_of: dict[str, list[CellSpec]] = {}
         self.code: set[str] = set()
         self.losses = 0
         self.first_loss_at = 0.0
@@ -121,10 +123,40 @@ class Peer:
         self.heard_at = time.monotonic()
         self.runs.clear()
         self.specs.clear()
+        self._specs_of.clear()
         self.code.clear()
         for waiter in self._asked:
             waiter.set(NodeGone("it was lost"))
         self._asked.clear()
+
+    def place(self, session_id: str, workspace: str = "") -> None:
+        """Note a session of the node, and its workspace if others of the workspace are to come here."""
+        self.sessions.add(session_id)
+        if workspace:
+            self.workspaces.setdefault(workspace, set()).add(session_id)
+            self._workspace_of[session_id] = workspace
+
+    def drop(self, session_id: str) -> None:
+        """Forget a session and its specs. Takes the same time however many there are."""
+        self.sessions.discard(session_id)
+        for spec in self._specs_of.pop(session_id, ()):
+            self.specs.pop(spec, None)
+        if (workspace := self._workspace_of.pop(session_id, None)) is not None:
+            ids = self.workspaces[workspace]
+            ids.discard(session_id)
+            if not ids:
+                del self.workspaces[workspace]
+
+    def drop_all(self) -> None:
+        """Forget all sessions."""
+        self.sessions.clear()
+        self.workspaces.clear()
+        self._workspace_of.clear()
+
+    def add_spec(self, spec: CellSpec, number: int) -> None:
+        """Note that the node gets a spec under this number."""
+        self.specs[spec] = number
+        self._specs_of.setdefault(spec.key.session_id, []).append(spec)
 
     def connect(self) -> None:
         """Ask the node for a seat."""

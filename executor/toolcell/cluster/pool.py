@@ -252,8 +252,7 @@ class ClusterPool:
         if runs or sessions:
             self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
         peer.runs.clear()
-        peer.sessions.clear()
-        peer.workspaces.clear()
+        peer.drop_all()
         for id in sessions:
             self._homes.pop(id, None)
             if not self._reopens:
@@ -329,7 +328,7 @@ class ClusterPool:
             home = self._homes.get(self._sent.anchor_of(id))
             if home is not None:
                 self._homes[id] = home
-                home.sessions.add(id)
+                home.place(id)
         if home is not None:
             return home
         workspace = str(spec.session.get("workspace_root", spec.cwd))
@@ -351,8 +350,7 @@ class ClusterPool:
         home = self._peers[chosen]
         for each in {id, id if self._sent is None else self._sent.anchor_of(id)}:
             self._homes[each] = home
-            home.sessions.add(each)
-            home.workspaces.setdefault(workspace, set()).add(each)
+            home.place(each, workspace)
         return home
 
     def _send(self, run: Run) -> bool:
@@ -428,7 +426,7 @@ class ClusterPool:
             peer.code.add(digest)
             peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
         peer.say(message)
-        peer.specs[spec] = number
+        peer.add_spec(spec, number)
         return number
 
     def cancel(self, run: Run) -> None:
@@ -539,13 +537,7 @@ class ClusterPool:
         if home is None:
             return
         home.say(ForgetSession(session_id, ""))
-        home.sessions.discard(session_id)
-        for workspace, ids in list(home.workspaces.items()):
-            ids.discard(session_id)
-            if not ids:
-                del home.workspaces[workspace]
-        for spec in [spec for spec in home.specs if spec.key.session_id == session_id]:
-            del home.specs[spec]
+        home.drop(session_id)
 
     def session_opened(
         self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]

@@ -180,6 +180,7 @@ class Seat:
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
         self._ways: dict[int, _SentSpec] = {}
+        self._ways_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
         self._frames: list[_Waiting] = []
         self._bytes = 0
@@ -325,6 +326,7 @@ class Seat:
                 self._answer(number, request, ok, value)
             case SendSpec():
                 self._ways[message.number] = _SentSpec(self, message, self._code[message.digest])
+                self._ways_of.setdefault(message.session_id, []).append(message.number)
                 self.sessions.add(message.session_id)
             case SendCode(digest, tools):
                 self._code[digest] = tuple(tools)
@@ -475,7 +477,7 @@ class Seat:
         else:
             self.services.pool.end_session(key)
             self.sessions.discard(session_id)
-            for number in [number for number, way in self._ways.items() if way.session_id == session_id]:
+            for number in self._ways_of.pop(session_id, ()):
                 del self._ways[number]
 
     async def quiet(self, session_ids: Sequence[str]) -> None:
@@ -516,10 +518,10 @@ def _interned(value: Any) -> Any:
     """The value with one object for equal texts: thousands of sessions have almost the same profile."""
     if type(value) is str:
         return sys.intern(value)
-    if type(value) is list:
-        return [_interned(each) for each in cast("list[Any]", value)]
-    if type(value) is dict:
-        return {_interned(name): _interned(each) for name, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_interned(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {_interned(name): _interned(each) for name, each in cast("dict[object, object]", value).items()}
     return value
 
 

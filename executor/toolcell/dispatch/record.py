@@ -10,7 +10,7 @@ from toolcell.fast.tuples import made
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, without_secrets
-from toolcell.pool.run import Outcome, Run, Used
+from toolcell.pool.run import FREE_SPACE, Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -38,10 +38,8 @@ def intend(
     why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())))
     if not why:
         return None
-    cure = "Free space on the disk of the state directory."
-    return SandboxUnavailable(
-        message=f"The call was not run, because it could not be recorded. {why}", mechanism="", cure=cure
-    )
+    message = f"The call was not run, because it could not be recorded. {why}"
+    return SandboxUnavailable(message=message, mechanism="", cure=FREE_SPACE)
 
 
 def record(

@@ -375,9 +375,11 @@ class SessionRun(Run):
         if self._has_result and self._services.durable is not None:
             self._record("queued", {})
 
-    def on_taken(self) -> None:
-        if self._has_result and self._services.durable is not None:
-            self._record("sent", {})
+    def on_taken(self) -> bool:
+        durable = self._services.durable
+        if durable is None or not self._has_result:
+            return True
+        return durable.announce(Record("sent", self._context.caller.id, self.call_id, {"tool": self.tool}))
 
     def on_incident(self, what: str) -> None:
         _log.warning("call %s of %s: %s", self.call_id, self.tool, what)

@@ -8,6 +8,7 @@ import logging
 import sqlite3
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from .segments import LogFile
 _log = logging.getLogger("toolcell.journal")
 FILL_S: Final = 0.25
 """Seconds between two transactions in which the index takes new records from the log."""
+MOST_UNWRITTEN: Final = 10_000
+"""The most records that wait for room on a full disk; the oldest is dropped first."""
 BEHIND_S: Final = 5.0
 """The age of a record that is not durable, in seconds, from which on it is a problem."""
 ENDS: Final = frozenset({"call", "denied"})
@@ -49,6 +52,7 @@ class DurableJournal:
         (`JournalLog`)."""
         self.beside = beside
         self._failure = ""
+        self._unwritten: deque[Record] = deque(maxlen=MOST_UNWRITTEN)
         self._index_failure = ""
         self._log = JournalLog(log, also, most_bytes)
         self._index_path = index
@@ -120,24 +124,44 @@ class DurableJournal:
             index.close()
 
     def write(self, record: Record) -> None:
-        """Append the record. A failure is logged and kept in `failure`, because an end cannot be taken back."""
+        """Append the record. A failure is logged and kept in `failure`, because an end cannot be taken back. The record
+        is appended later, before the next one that can be."""
         self.beside.write(record)
+        if record.kind == "log":
+            record = bounded_log(record)
         try:
-            self._log.append(record if record.kind != "log" else bounded_log(record))
+            if self._unwritten:
+                self._write_late()
+            self._log.append(record)
         except JournalFull as error:
             if not self._failure:
                 _log.error("%s", error)
             self._failure = str(error)
+            self._unwritten.append(record)
         else:
             self._failure = ""
 
+    def _write_late(self) -> None:
+        """Append the records that could not be, in order. Raises JournalFull."""
+        while self._unwritten:
+            self._log.append(self._unwritten[0])
+            self._unwritten.popleft()
+
     def intend(self, record: Record) -> str:
-        """Append the intent of a call. Returns why the call must not be sent, "" if it may be."""
+        """Append the intent of a call. Returns why the call must not be sent, "" if it may be. A model may read that,
+        so it does not name the file."""
         try:
             self._log.append(record)
         except JournalFull as error:
-            return str(error)
+            return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
         return ""
+
+    def announce(self, record: Record) -> bool:
+        """Append a record without which the step that it tells of must not be done. Returns whether that has worked."""
+        if self.intend(record):
+            return False
+        self.beside.write(record)
+        return True
 
     def give_up(self) -> None:
         """Close the log without a record of the end, after a failed start."""

@@ -46,7 +46,7 @@ from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .rivals import Rivals, nice_of
-from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
+from .run import FREE_SPACE, NO_PROCESS, UNRECORDED, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
 
@@ -353,11 +353,14 @@ class Pool:
             self._end_waiting(run, Outcome(ending="moved"))
             self._reactor.soon(self._pump)
             return False
+        if not run.on_taken():
+            self._end_waiting(run, Outcome(ending="unavailable", message=UNRECORDED, cure=FREE_SPACE))
+            self._reactor.soon(self._pump)
+            return False
         idle = self._idle.get(cell.spec.key)
         if idle is not None and cell in idle:
             idle.remove(cell)
         self._dequeue(run)
-        run.on_taken()
         now = _now()
         self._pace.take(now, is_last=not self.waiting)
         self._assign(run, cell, now)

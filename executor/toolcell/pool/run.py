@@ -132,6 +132,8 @@ class Outcome:
     node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 
 
+UNRECORDED = "The call was not run, because it could not be recorded: its supervisor's disk may be full."
+FREE_SPACE = "Free space on the disk of the state directory. `toolcell status` says what is wrong."
 SOON_S = 0.1
 """Seconds to wait before retrying after a transient failure."""
 NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
@@ -281,8 +283,9 @@ class Run(ABC):
     def on_queued(self) -> None:  # noqa: B027 - most owners need no word of it
         """No process is free, so the call waits."""
 
-    def on_taken(self) -> None:  # noqa: B027
-        """The call has waited, and is given to a process next."""
+    def on_taken(self) -> bool:
+        """The call has waited, and is given to a process next. Returns whether it may be."""
+        return True
 
     @abstractmethod
     def on_request(self, request: Request) -> None: ...

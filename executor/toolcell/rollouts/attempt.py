@@ -157,8 +157,8 @@ def _in_utf8(data: Any) -> Any:
 
 
 def _plain(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments as JSON data. Arguments that cannot be encoded become their repr."""
+    """The arguments as JSON data. Arguments that cannot be encoded, or are no object, become their repr."""
     try:
         return dict(encode_json(dict(arguments or {})))
-    except Unencodable:
-        return {"unencodable": repr(arguments)[:1000]}
+    except (Unencodable, TypeError, ValueError):  # a model may pass anything as its arguments
+        return {"unencodable": in_utf8(repr(arguments)[:1000])}

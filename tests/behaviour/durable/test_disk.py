@@ -1,25 +1,32 @@
 """A state directory on a disk that fills up, is read-only or slow, and whose files are removed, swapped or damaged."""
 
+import json
 import os
 import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import anyio
 import pytest
+from tests import programs
 from tests.helpers import until
+from tests.ordinary import AS_USER, USER
 
+import toolcell_sandbox
 from toolcell import Record, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 from toolcell.supervisor import runtime_of
+from toolcell_sandbox.profile import python_paths
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Supervise = Callable[..., Supervisor]
+PROGRAM = Path(__file__).with_name("full.py")
 MOUNT = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,6 +145,33 @@ def test_a_full_disk_refuses_calls_and_loses_and_doubles_nothing(tmp_path: Path)
         (tmp_path / name).mkdir()
     done = run(FULL, str(tmp_path))
     assert done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("identity", ["root", "user"] if os.geteuid() == 0 else ["user"])
+def test_files_that_cannot_grow_for_a_moment_lose_no_record_of_a_call(identity: str, open_directory: Path) -> None:
+    """At each part of a record, whether it is the intent, the word that the call is sent, or the end."""
+    top = open_directory / identity
+    (top / "workspace").mkdir(parents=True)
+    command = [sys.executable, "-I", str(PROGRAM), str(top)]
+    if identity == "user" and os.geteuid() == 0:
+        for path in (top, top / "workspace"):
+            os.chown(path, USER, USER)
+        sources = str(Path(toolcell_sandbox.__file__).parents[2])
+        command = [sys.executable, "-I", str(AS_USER), str(USER), *python_paths(), sources, "--", *command]
+    done = programs.run(command, timeout=120, cwd="/")
+    assert done.returncode == 0, done.stderr
+    found, lines, records = json.loads(done.stdout)
+    good = [id for id, error in found.items() if error is None]
+    assert lines == ["first", *good], "a call ran, and only once, if it says so"
+    assert 5 < len(good) < len(found) - 5 and set(found.values()) == {None, "sandbox_unavailable"}
+    intents, ends = Counter[str](), Counter[str]()
+    for id, kind, error, outcome in records:
+        assert error != "interrupted", (id, outcome)
+        intents[id] += kind == "intent"
+        ends[id] += kind == "call"
+    assert all(intents[id] == ends[id] == 1 for id in good)
+    assert all(ends[id] == 1 for id in found)
 
 
 READ_ONLY = (

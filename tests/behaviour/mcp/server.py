@@ -5,6 +5,7 @@ The behaviour "honest" has the tools of `TOOLS`. Each other one is what a server
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -646,6 +647,30 @@ class Bomb(Server):
                     time.sleep(600)
             except OSError:
                 return super().on_tools_call(params)
+
+
+class Greets(Server):
+    """Answers `initialize` with the JSON in the file that it is given, byte for byte, in place of the result."""
+
+    def answer(self, id: object, result: Any) -> None:
+        if isinstance(result, dict) and "serverInfo" in result:
+            with open(sys.argv[2]) as said:
+                sys.stdout.write(f'{{"jsonrpc":"2.0","id":{id},{said.read()}}}\n')
+            sys.stdout.flush()
+        else:
+            super().answer(id, result)
+
+
+class Stubborn(Server):
+    """Ends neither with its standard input nor by SIGTERM, and starts a daemon that does neither."""
+
+    def run(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+        super().run()
+        time.sleep(600)
 
 
 class Backwards(Server):

@@ -2,7 +2,9 @@
 
 import json
 import math
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.behaviour.mcp.test_hostile import Make, echoed, names
 from tests.helpers import SOON_S
 
 from toolcell import Crashed, ExecutionError, LimitExceeded, PermissionDenied, Timeout
+from toolcell.mcp import McpToolset, mcp_toolset
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +43,43 @@ async def test_a_call_that_a_server_abuses_is_a_typed_error_and_the_session_goes
     assert said in result.error.message and time.monotonic() - begun < 2 * SOON_S
     assert (await session.call("shell", {"command": "echo on"})).error is None
     assert "echo" in await names(session)  # the server was started again
+
+
+GREETING = '"result":{"protocolVersion":%s,"capabilities":%s,"serverInfo":{"name":"x","version":"1"}%s}'
+
+
+GREETINGS = [
+    (GREETING % ('["2025-11-25"]', '{"tools":{}}', ""), False),
+    (GREETING % ('{"a":1}', '{"tools":{}}', ""), False),
+    (GREETING % ('"2025-11-25"', "[]", ""), False),
+    (GREETING % ('"2025-11-25"', '{"tools":null,"\\ud800":1e999}', ""), True),
+    (GREETING % ('"2025-11-25"', '{"tools":{}}', ',"instructions":"%s"' % ("i" * 4_000_000)), True),
+    ('"result":null', False),
+    ('"result":[]', False),
+    ('"error":{"code":1,"message":"%s"}' % ("no" * 1_000_000), False),
+]
+"""What a server says, and whether its tools are offered."""
+
+
+async def test_a_strange_greeting_offers_nothing_or_does_no_harm(opened: Opened, program: str, tmp_path: Path) -> None:
+    servers: list[McpToolset] = []
+    for number, (said, _) in enumerate(GREETINGS):
+        (tmp_path / f"{number}.json").write_text(said)
+        command = [sys.executable, program, "greets", str(tmp_path / f"{number}.json")]
+        servers.append(mcp_toolset(name=f"g{number}", command=command, prefix=f"g{number}_"))
+    found = await names(await opened(*servers))
+    assert "shell" in found
+    for number, (said, is_offered) in enumerate(GREETINGS):
+        assert (f"g{number}_echo" in found) is is_offered, said[:200]
+    assert all(len(each) < 5_000 for each in opened.incidents)
+
+
+async def test_a_server_that_does_not_end_is_ended_with_its_session(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("stubborn"))
+    assert (await echoed(session)).error is None
+    begun = time.monotonic()
+    await session.close()  # the fixture looks for processes that are left
+    assert time.monotonic() - begun < SOON_S
 
 
 async def test_a_server_that_stops_itself_is_replaced_at_the_deadline(opened: Opened, toolset: Make) -> None:
@@ -102,42 +142,40 @@ async def test_strange_descriptions_cost_their_own_tools_only(opened: Opened, to
 RESULT = '"result":{"content":[],"structuredContent":%s}'
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        RESULT % '{"a":1e999}',
-        RESULT % '{"a":-1e999}',
-        RESULT % '{"a":NaN}',
-        RESULT % '{"a":Infinity}',
-        RESULT % ('{"a":%s}' % (2**70)),
-        RESULT % ('{"a":%s}' % ("9" * 4000)),
-        RESULT % '{"a":"\\ud800"}',
-        RESULT % '{"\\udfff":1}',
-        RESULT % '{"a":1,"a":{"a":2}}',
-        RESULT % '{"":{"":{"":[]}}}',
-        RESULT % ("[" * 60 + "]" * 60).join(['{"a":', "}"]),
-        '"result":{"content":[{"type":"text","text":"\\ud800 and \\u0000"}]}',
-        '"result":{"content":[{"type":"resource_link","uri":"test://\\ud800","name":"x"}]}',
-        '"result":{"content":[{"type":"image","data":"AAAA","mimeType":"image/png\\ud800"}]}',
-        '"result":{"content":[]},"result":{"content":[{"type":"text","text":"second"}]}',
-        '"error":{"code":1e999,"message":"\\ud800","data":{"a":1e999}}',
-        '"error":{"code":-32000,"message":"no","data":{"\\ud800":[[[[[[[[[[1]]]]]]]]]]}}',
-        f'"error":{{"code":{2**200},"message":null,"data":{2**200}}}',
-        '"error":"no object"',
-        '"error":null',
-        '"result":{"content":[{"type":"text","text":"x"}],"isError":"yes"}',
-        '"result":{"content":[{"type":"text","text":"x"}],"isError":true,"structuredContent":{"a":1e999}}',
-    ],
-)
-async def test_json_that_is_strange_is_a_result_in_plain_json_or_an_error(
-    opened: Opened, toolset: Make, raw: str
-) -> None:
+STRANGE = [
+    RESULT % '{"a":1e999}',
+    RESULT % '{"a":-1e999}',
+    RESULT % '{"a":NaN}',
+    RESULT % '{"a":Infinity}',
+    RESULT % ('{"a":%s}' % (2**70)),
+    RESULT % ('{"a":%s}' % ("9" * 4000)),
+    RESULT % '{"a":"\\ud800"}',
+    RESULT % '{"\\udfff":1}',
+    RESULT % '{"a":1,"a":{"a":2}}',
+    RESULT % '{"":{"":{"":[]}}}',
+    RESULT % ("[" * 60 + "]" * 60).join(['{"a":', "}"]),
+    '"result":{"content":[{"type":"text","text":"\\ud800 and \\u0000"}]}',
+    '"result":{"content":[{"type":"resource_link","uri":"test://\\ud800","name":"x"}]}',
+    '"result":{"content":[{"type":"image","data":"AAAA","mimeType":"image/png\\ud800"}]}',
+    '"result":{"content":[]},"result":{"content":[{"type":"text","text":"second"}]}',
+    '"error":{"code":1e999,"message":"\\ud800","data":{"a":1e999}}',
+    '"error":{"code":-32000,"message":"no","data":{"\\ud800":[[[[[[[[[[1]]]]]]]]]]}}',
+    f'"error":{{"code":{2**200},"message":null,"data":{2**200}}}',
+    '"error":"no object"',
+    '"error":null',
+    '"result":{"content":[{"type":"text","text":"x"}],"isError":"yes"}',
+    '"result":{"content":[{"type":"text","text":"x"}],"isError":true,"structuredContent":{"a":1e999}}',
+]
+
+
+async def test_json_that_is_strange_is_a_result_in_plain_json_or_an_error(opened: Opened, toolset: Make) -> None:
     session = await opened(toolset("raw", timeout=1.5))
-    result = await echoed(session, raw)
-    assert isinstance(result.error, (ExecutionError, Timeout, type(None))), result.error
-    assert result.for_model().encode()
-    assert json.loads(result.model_dump_json().encode(), parse_constant=pytest.fail)
-    assert (await session.call("shell", {"command": "echo on"})).error is None
+    for raw in STRANGE:
+        result = await echoed(session, raw)
+        assert isinstance(result.error, (ExecutionError, Timeout, type(None))), (raw, result.error)
+        assert result.for_model().encode(), raw
+        assert json.loads(result.model_dump_json().encode(), parse_constant=pytest.fail), raw
+        assert (await session.call("shell", {"command": "echo on"})).error is None
 
 
 async def test_progress_that_is_no_progress_is_a_fraction_or_none_and_late_progress_nobodys(

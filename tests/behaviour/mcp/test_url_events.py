@@ -17,16 +17,10 @@ from tests.helpers import SOON_S
 
 from toolcell import Credential, ExecutionError, Session, Timeout
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 WAIT_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One loop is enough, because nothing here waits in a special way."""
-    return "asyncio"
 
 
 class StreamingApi(McpApi):
@@ -201,7 +195,7 @@ async def test_the_session_values_of_a_server_are_its_own_when_calls_run_side_by
     assert found == {str(number): str(number) for number in range(5)}
 
 
-Bytes = Callable[[Callable[[bytes], object]], None]
+Bytes = Callable[[Callable[[bytes], object]], object]
 
 
 def raw(handler: BaseHTTPRequestHandler, head: dict[str, str], say: Bytes) -> None:
@@ -252,48 +246,42 @@ def broken_gzip(write: Callable[[bytes], object]) -> None:
 EVENTS = {"Content-Type": "text/event-stream"}
 
 
-@pytest.mark.parametrize(
-    ("head", "say", "kind"),
-    [
-        (EVENTS, drip, Timeout),
-        (EVENTS, endless_line, ExecutionError),
-        (EVENTS, many_events, ExecutionError),
-        (EVENTS, questions, ExecutionError),
-        ({**EVENTS, "Content-Encoding": "gzip"}, bomb, ExecutionError),
-        ({**EVENTS, "Content-Encoding": "gzip"}, broken_gzip, ExecutionError),
-        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, bomb, ExecutionError),
-        ({**EVENTS, "Content-Encoding": "br"}, drip, ExecutionError),
-        ({**EVENTS, "X-Long": "h" * 70_000}, drip, ExecutionError),
-        ({**EVENTS, **{f"X-{number}": "h" for number in range(300)}}, drip, ExecutionError),
-        ({**EVENTS, "Content-Length": "9" * 30}, drip, ExecutionError),
-        ({**EVENTS, "Content-Length": "12"}, lambda write: write(b"data: half"), ExecutionError),
-        ({**EVENTS, "Transfer-Encoding": "chunked"}, lambda write: write(b"fffffffff\r\nx"), ExecutionError),
-        ({**EVENTS, "Mcp-Session-Id": "s" * 5_000}, lambda write: write(b"data: {}\n\n"), ExecutionError),
-    ],
-    ids=[
-        "drip", "endless line", "many events", "questions", "gzip bomb", "broken gzip", "gzip bomb as JSON", "brotli",
-        "long header", "many headers", "huge length", "short body", "huge chunk", "long session id",
-    ],
-)  # fmt: skip
-async def test_what_a_hostile_host_streams_ends_with_the_call_at_most(
-    opened: Opened, api: StreamingApi, head: dict[str, str], say: Bytes, kind: type[Any]
-) -> None:
-    session = await opened_on(api, opened, timeout=4.0)
+STREAMS: dict[str, tuple[dict[str, str], Bytes]] = {
+    "drip": (EVENTS, drip),
+    "endless line": (EVENTS, endless_line),
+    "many events": (EVENTS, many_events),
+    "questions": (EVENTS, questions),
+    "gzip bomb": ({**EVENTS, "Content-Encoding": "gzip"}, bomb),
+    "broken gzip": ({**EVENTS, "Content-Encoding": "gzip"}, broken_gzip),
+    "gzip bomb as JSON": ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, bomb),
+    "brotli": ({**EVENTS, "Content-Encoding": "br"}, drip),
+    "long header": ({**EVENTS, "X-Long": "h" * 70_000}, drip),
+    "many headers": ({**EVENTS, **{f"X-{number}": "h" for number in range(300)}}, drip),
+    "huge length": ({**EVENTS, "Content-Length": "9" * 30}, drip),
+    "short body": ({**EVENTS, "Content-Length": "12"}, lambda write: write(b"data: half")),
+    "huge chunk": ({**EVENTS, "Transfer-Encoding": "chunked"}, lambda write: write(b"fffffffff\r\nx")),
+    "long session id": ({**EVENTS, "Mcp-Session-Id": "s" * 5_000}, lambda write: write(b"data: {}\n\n")),
+}
+
+
+async def test_what_a_hostile_host_streams_ends_with_the_call_at_most(opened: Opened, api: StreamingApi) -> None:
+    session = await opened_on(api, opened, timeout=3.0)
     honest = api.routes["/mcp"]
-
-    def hostile(handler: BaseHTTPRequestHandler) -> None:
-        if json.loads(api.seen[-1].body).get("method") == "tools/call":
-            raw(handler, head, say)
-        else:
-            honest(handler)
-
-    api.routes["/mcp"] = hostile
-    with anyio.fail_after(4 + SOON_S):
-        result = await session.call("echo", {"text": "x"})
-    assert isinstance(result.error, kind), result.error
-    api.routes["/mcp"] = honest
     api.tell = lambda message, say: say(answer(message, "on"))
-    assert (await session.call("echo", {"text": "x"})).for_model().startswith("on")
+    for name, (head, say) in STREAMS.items():
+
+        def hostile(handler: BaseHTTPRequestHandler, head: dict[str, str] = head, say: Bytes = say) -> None:
+            if json.loads(api.seen[-1].body).get("method") == "tools/call":
+                raw(handler, head, say)
+            else:
+                honest(handler)
+
+        api.routes["/mcp"] = hostile
+        with anyio.fail_after(3 + SOON_S):
+            result = await session.call("echo", {"text": "x"})
+        assert isinstance(result.error, (ExecutionError, Timeout)), (name, result.error)
+        api.routes["/mcp"] = honest
+        assert (await session.call("echo", {"text": "x"})).for_model().startswith("on"), name
 
 
 async def test_progress_of_another_call_and_answers_to_another_are_not_taken(opened: Opened, api: StreamingApi) -> None:

@@ -34,6 +34,8 @@ __all__ = ["SentTrees"]
 _log = logging.getLogger("toolcell.cluster")
 READS: Final = 3
 """How often a workspace that changes while it is sent is read again."""
+GONE_PAUSE_S: Final = 0.2
+"""The pause before a workspace is sent again, because its node was lost."""
 MOST_NAMED: Final = 20
 MOST_OUTPUT: Final = 64 * 1024 * 1024
 """The most bytes of a saved output that are added to a copy."""
@@ -194,6 +196,7 @@ class SentTrees:
                 raise SendFailed("its files change while they are sent. Call again when nothing writes there.")
         except NodeGone as gone:
             _log.info("the workspace %s was not sent: %s", tree.root, gone)
+            await anyio.sleep(GONE_PAUSE_S)
         except (SendFailed, UsageError, OSError, NoThread) as error:
             self._on_failed(sorted(tree.sessions), f"The workspace could not be sent to its node: {error}")
         except Exception as error:  # a bug, or a node with another version, must not end the supervisor
