@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,7 +34,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 async def slept_s(kept_awake: Awake | None) -> float:
     """The longest time that the loop wants to sleep within `LONG_S`, in which it is to be kept awake."""
     loop = asyncio.get_running_loop()
-    selector: Any = loop._selector  # type: ignore[attr-defined] # pyright: ignore
+    selector: Any = cast("Any", loop)._selector
     wanted: list[float] = []
     select = selector.select
 
