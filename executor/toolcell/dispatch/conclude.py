@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Used
+from toolcell.pool.run import Run, Used
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
 from toolcell.sessions.tally import SessionTally
@@ -72,7 +72,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     return result
 
 
-def _is_marked(run: SessionRun) -> bool:
+def _is_marked(run: Run) -> bool:
     """Whether the result tells something about the cell."""
     return bool(run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
 
