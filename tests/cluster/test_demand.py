@@ -21,7 +21,7 @@ from tests.helpers import until
 
 from toolcell import base_tools, blocking
 from toolcell.cluster import RayCluster
-from toolcell.cluster.demand import MOST_MACHINES, Demand, demand_of
+from toolcell.cluster.demand import MOST_MACHINES, MachineDemand, demand_of
 
 pytestmark = pytest.mark.anyio
 sdk: Any = untyped
@@ -123,11 +123,11 @@ anyio.run(main)
 
 
 def test_calls_that_have_cells_are_no_demand() -> None:
-    assert demand_of(2, 20, 20, []) == Demand()
+    assert demand_of(2, 20, 20, []) == MachineDemand()
 
 
 def test_calls_without_any_machine_are_a_demand_for_one() -> None:
-    assert demand_of(0, 0, 500, []) == Demand(1)
+    assert demand_of(0, 0, 500, []) == MachineDemand(1)
 
 
 def test_sessions_that_wait_for_the_same_labels_are_a_demand_for_one_machine() -> None:

@@ -18,7 +18,7 @@ from tests.conftest import small_profiles
 from tests.helpers import until
 
 from toolcell import Supervisor, base_tools
-from toolcell.cluster.demand import Demand
+from toolcell.cluster.demand import MachineDemand
 from toolcell.cluster.members import Member
 from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
@@ -59,7 +59,7 @@ class LocalNodes:
     async def list(self) -> Sequence[Member]:
         return [Member(id) for id in self.nodes if id in self.alive]
 
-    async def ask_for(self, demand: Demand) -> None: ...
+    async def ask_for(self, demand: MachineDemand) -> None: ...
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         async def carry() -> None:

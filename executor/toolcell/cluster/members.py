@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .demand import Demand
+from .demand import MachineDemand
 
 __all__ = ["Member", "Members"]
 
@@ -28,7 +28,7 @@ class Members(Protocol):
         """The machines that are alive."""
         ...
 
-    async def ask_for(self, demand: Demand) -> None:
+    async def ask_for(self, demand: MachineDemand) -> None:
         """Tell the autoscaler which machines are needed, in place of what was asked for before."""
         ...
 

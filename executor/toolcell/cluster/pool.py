@@ -28,7 +28,7 @@ from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
-from .demand import Demand, demand_of
+from .demand import MachineDemand, demand_of
 from .link import UNPACKABLE, pack
 from .members import Member, Members
 from .messages import (
@@ -192,7 +192,7 @@ class ClusterPool:
                 continue
             self._meet(members)
 
-    def _demand(self) -> Demand:
+    def _demand(self) -> MachineDemand:
         """The machines that the present calls need."""
         ups, labels = self._ups(), list[Mapping[str, str]]()
         if self._labels is not None:

@@ -13,7 +13,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 
 from .actor import NodeActor
-from .demand import Demand
+from .demand import MachineDemand
 from .members import Member
 from .peer import NodeGone
 
@@ -49,7 +49,7 @@ class RayMembers:
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._under_way = 0
-        self._asked = Demand()
+        self._asked = MachineDemand()
         self._groups: list[Any] = []
 
     async def connect(self) -> None:
@@ -103,14 +103,14 @@ class RayMembers:
             .remote()
         )
 
-    async def ask_for(self, demand: Demand) -> None:
+    async def ask_for(self, demand: MachineDemand) -> None:
         """Ask the autoscaler for machines, by placement groups that wait for them. Each driver has its own; Ray removes
         them if the driver dies."""
         if demand != self._asked:
             await in_thread(partial(self._ask_for, demand))
             self._asked = demand
 
-    def _ask_for(self, demand: Demand) -> None:
+    def _ask_for(self, demand: MachineDemand) -> None:
         groups: Any = importlib.import_module("ray.util.placement_group")
         self._withdraw()
         nodes: list[dict[str, Any]] = self._ray.nodes()

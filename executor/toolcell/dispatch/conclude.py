@@ -26,7 +26,6 @@ from .redacted import redacted, redacted_error, type_only
 from .result import in_userns, result_of, state_lost
 from .route import Route
 from .services import Caller, Services
-from .serving import SessionRun
 from .streams import READ_ON
 
 

@@ -1,4 +1,4 @@
-"""Draft the result and the record of a call: what is known of them before it ends.
+"""CallDraft the result and the record of a call: what is known of them before it ends.
 
 The draft is made when the call is sent, while the cell works on it, so the caller does not wait for it.
 """
@@ -19,7 +19,7 @@ _BLANK: Mapping[str, Any] = vars(ToolResult())
 
 
 @final
-class Draft(NamedTuple):
+class CallDraft(NamedTuple):
     """What is known of a call before it ends."""
 
     fields: Mapping[str, Any]
@@ -30,7 +30,7 @@ class Draft(NamedTuple):
     """The secret texts of its arguments, which the record's texts must not show. Empty without a state directory."""
 
 
-def drafted(services: Services, route: Route, call: ToolCall) -> Draft:
+def drafted(services: Services, route: Route, call: ToolCall) -> CallDraft:
     """Make the draft of a call that has been sent on this route."""
     tool = route.tool
     fields: dict[str, Any] = {
@@ -46,7 +46,7 @@ def drafted(services: Services, route: Route, call: ToolCall) -> Draft:
         "values": {},
     }
     secrets = () if services.durable is None else secret_texts(call)
-    return made(Draft, (fields, facts_of(call, tool.version), secrets))
+    return made(CallDraft, (fields, facts_of(call, tool.version), secrets))
 
 
 def facts_of(call: ToolCall, version: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
 from .context import CallContext
-from .draft import Draft, drafted
+from .draft import CallDraft, drafted
 from .resolve import no_thread
 from .route import Route
 from .services import Services
@@ -37,7 +37,7 @@ class Ran(NamedTuple):
     """A call that has an outcome, whether or not it ran."""
 
     route: Route
-    draft: Draft
+    draft: CallDraft
     outcome: Outcome
     used: Used
     run: SessionRun | None = None

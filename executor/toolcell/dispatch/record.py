@@ -15,7 +15,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
 
-from .draft import Draft, facts_of, secret_texts
+from .draft import CallDraft, facts_of, secret_texts
 from .services import Caller, Services
 
 TRACEBACK_CHARS = 20_000
@@ -46,7 +46,7 @@ def record(
     services: Services,
     session_id: str,
     call: ToolCall,
-    draft: Draft,
+    draft: CallDraft,
     result: ToolResult,
     used: Used,
     outcome: Outcome,

@@ -38,7 +38,7 @@ from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 from toolcell_tools.signals import read_signals
 
-from .draft import Draft
+from .draft import CallDraft
 from .failure import returned_failure
 from .route import Route
 
@@ -65,7 +65,7 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-def result_of(route: Route, draft: Draft, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
+def result_of(route: Route, draft: CallDraft, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
     """The result of a call with this draft and this outcome. The second value says what is wrong with a malformed
     answer, else "": the caller must end the cell that sent it.
     """
