@@ -1,4 +1,4 @@
-"""CallDraft the result and the record of a call: what is known of them before it ends.
+"""Draft the result and the record of a call: what is known of them before it ends.
 
 The draft is made when the call is sent, while the cell works on it, so the caller does not wait for it.
 """
