@@ -63,8 +63,8 @@ def options(ray_nodes: RayNodes) -> dict[str, Any]:
 
 @pytest.fixture
 def supervise(ray_nodes: RayNodes) -> Iterator[Supervise]:
-    """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster. With a quarantine of its own, it has
-    node supervisors of its own: drivers that share them share the quarantine."""
+    """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster. With a quarantine of its own, it
+    has node supervisors of its own: drivers that share them share the quarantine."""
     ray_nodes.settle()
     namespaces: list[str] = []
 
