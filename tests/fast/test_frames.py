@@ -104,6 +104,8 @@ def test_a_frame_that_is_read_in_one_step_is_read_the_same_by_the_plain_decoder(
     "body",
     [
         b"\x93\x10\x07\x82\xa1a\x01\xa1a\x02",  # a key twice
+        # a key twice, and 94 different ones: 0x80 + 94 is the first byte of a map 16
+        b"\x93\x10\x07\xde\x00\x5f" + b"".join(b"\xa2%02d\x01" % key for key in (*range(94), 0)),
         b"\x93\x10\x07\x81\xc4\x01a\x01",  # a key of bytes
         b"\x93\x10\x07\x81\xa1a\xc4\x01a",  # bytes
         b"\x93\x10\x07\x81\xa1a\xd4\x01a",  # an extension type

@@ -63,7 +63,8 @@ _PAYLOAD_AT: Final = tuple(
     for first in range(256)
 )
 """Where the payload begins in the frame of a Result, by the first byte of its number."""
-_MAP: Final = 0x80  # and the number of pairs, up to 15
+_MAP: Final = 0x80  # and the number of pairs, up to 15: a larger map begins with another byte
+_MOST_PAIRS: Final = 15
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
 _STR: Final = frozenset({str})
 _unpack = cast("Callable[[bytes | memoryview], list[Any]]", msgpack.unpackb)
@@ -79,7 +80,7 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
         _kind, number, payload = _unpack(data[4:])
     except Exception:  # the plain decoder says what is wrong
         return None
-    if number != seq or payload.__class__ is not dict:
+    if number != seq or payload.__class__ is not dict or len(payload) > _MOST_PAIRS:
         return None
     has_all_pairs = data[_PAYLOAD_AT[data[6]]] == _MAP + len(payload)
     if has_all_pairs and _STR.issuperset(map(type, payload)) and _FLAT.issuperset(map(type, payload.values())):
