@@ -192,6 +192,23 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
 
 
+def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
+    journal, _found = opened(tmp_path)
+    journal.intend(intent("a"))
+    fd, journal._log._fd = journal._log._fd, os.open("/dev/full", os.O_WRONLY)
+    journal.write(Record("queued", "main-1", "a"))
+    os.close(journal._log._fd)
+    journal._log._fd = fd
+    assert journal.announce(Record("sent", "main-1", "a"))
+    journal.close()
+    records = [entry.record for entry in JournalReader(tmp_path / "log", tmp_path / "index").entries()]
+    assert [record.kind for record in records] == ["supervisor", "intent", "sent", "queued", "supervisor"]
+    assert [outcome for _intent, outcome in interrupted(records)] == ["outcome unknown"]
+
+
 def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> None:
     """Some file systems make a file longer before its data is on the disk. What is missing then reads as zeros."""
     journal, _found = opened(tmp_path)

@@ -281,8 +281,10 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
                 calls.append(_Open(record, is_started=True))
             case "approval" if record.data.get("event") == "asked":
                 calls.append(_Open(record, is_started=False))
-            case "queued" | "sent" if calls:
-                calls[-1].is_started = record.kind == "sent"
+            case "sent" if calls:
+                calls[-1].is_started = calls[-1].is_sent = True
+            case "queued" if calls:  # it follows "sent" if it waited for room on a full disk
+                calls[-1].is_started = calls[-1].is_sent
             case "operation" if record.data.get("effect"):  # it may be that of any call with this id
                 for each in calls:
                     each.has_acted = True
@@ -298,10 +300,12 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A call without an end so far. `has_acted`: it has begun a handle operation with an effect."""
+    """A call without an end so far. `has_acted`: it has begun a handle operation with an effect. `is_sent`: it has a
+    "sent" record, which a call that did not wait for a cell lacks."""
 
     record: Record
     is_started: bool
+    is_sent: bool = False
     has_acted: bool = False
 
     @property
