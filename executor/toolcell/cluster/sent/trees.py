@@ -1,4 +1,4 @@
-"""The sent workspaces of a driver's sessions: read at the opening, sent at the first call, brought back at the close."""
+"""The sent workspaces of a driver's sessions: read at the opening, sent at the first call, fetched at the close."""
 
 import logging
 import os
