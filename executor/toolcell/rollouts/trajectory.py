@@ -53,8 +53,8 @@ class CallStep(_TrajectoryPart):
 
 
 class NoteStep(_TrajectoryPart):
-    """A note of the agent, such as the model's answer with its tokens. `data` is JSON data. `at_s` is in seconds from the
-    start of the try."""
+    """A note of the agent, such as the model's answer with its tokens. `data` is JSON data. `at_s` is the time of the
+    note, in seconds from the start of the try."""
 
     kind: Literal["note"] = "note"
     data: Any

@@ -22,7 +22,7 @@ _MOST_NS: Final = 1 << 62
 
 class SentEntry(NamedTuple):
     """An entry of a tree. `path` is relative. `content` is the SHA-256 of a file, or the target of a link. `mode` has
-    permission bits only: no set-uid, set-gid or sticky bit is ever sent."""
+    permission bits only: set-uid, set-gid and sticky bits are never sent."""
 
     path: str
     kind: SentKind
