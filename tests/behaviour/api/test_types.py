@@ -82,13 +82,14 @@ def public(one: object) -> list[str]:
 
 def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
-        *("agent_id", "allow_urls", "artifacts", "call", "call_again", "call_many", "close", "closed", "config"),
+        *("agent_id", "allow_urls", "artifacts", "bring_back", "call", "call_again", "call_many", "close", "closed"),
+        "config",
         *("context", "explain", "grants", "id", "invocation_id", "kind", "open_child", "parent", "profile", "reports"),
         *("results", "resume", "retry", "start", "state", "suspend", "tools", "usage", "user_id", "values"),
         "workspace",
     ]
     of_supervisor = [
-        *("aclose", "approvals", "journal", "metrics", "open_session", "policy", "resume_session", "start"),
+        *("aclose", "approvals", "journal", "metrics", "nodes", "open_session", "policy", "resume_session", "start"),
         *("status", "suspended_sessions", "task"),
     ]
     with blocking.Supervisor(standby=0) as supervisor:

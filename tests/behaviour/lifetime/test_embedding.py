@@ -177,7 +177,8 @@ def test_a_loop_that_ends_without_aclose_leaves_no_process_and_python_warns(end:
         {ENDS[end]}
         print(left())
     """
-    done = program(code, "always")
+    command = [sys.executable, "-I", "-W", "always", "-c", source(code)]  # no fork: Python warns at its own end, too
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
     assert "was not closed: await aclose()" in done.stderr
 
