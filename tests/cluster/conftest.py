@@ -4,6 +4,7 @@ Run `pytest tests/cluster -n 0` where the extra `[test-cluster]` is installed. E
 """
 
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -61,15 +62,23 @@ def options(ray_nodes: RayNodes) -> dict[str, Any]:
 
 
 @pytest.fixture
-def supervise(ray_nodes: RayNodes) -> Supervise:
-    """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster."""
+def supervise(ray_nodes: RayNodes) -> Iterator[Supervise]:
+    """`async with supervise(tools=[…]) as supervisor`: a Supervisor on the cluster. With a quarantine of its own, it
+    has node supervisors of its own: drivers that share them share the quarantine."""
     ray_nodes.settle()
+    namespaces: list[str] = []
 
     def make(tools: Any = (), **options: Any) -> Supervisor:
-        defaults: dict[str, Any] = {"profiles": small_profiles(), "cluster": RayCluster(lease_s=LEASE_S, min_nodes=2)}
+        namespace = "toolcell"
+        if "quarantine" in options:
+            namespaces.append(namespace := f"quarantine-{os.urandom(4).hex()}")
+        cluster = RayCluster(lease_s=LEASE_S, min_nodes=2, namespace=namespace)
+        defaults: dict[str, Any] = {"profiles": small_profiles(), "cluster": cluster}
         return Supervisor(tools, **(defaults | options))
 
-    return make
+    yield make
+    for namespace in namespaces:
+        anyio.run(RayCluster(namespace=namespace).remove)
 
 
 @pytest.fixture(scope="module")
