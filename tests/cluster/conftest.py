@@ -102,8 +102,8 @@ FIXTURES = frozenset({"shared", "main", "supervise"})
 
 
 def on_cluster(module: ModuleType, *, without: dict[str, str]) -> dict[str, Any]:
-    """The names of a module of behaviour tests, to be run on the cluster. Tests that make a supervisor of their own,
-    without a fixture, are left out, and those of `without`, each with its reason."""
+    """The names of a module of behaviour tests, to run them on the cluster. Tests that make their own supervisor,
+    without a fixture, are left out. So are the tests of `without`, which maps names to reasons."""
     names = dict(vars(module))
     tests = {name for name in names if name.startswith("test_")}
     unknown = without.keys() - tests

@@ -67,7 +67,7 @@ class RolloutRun:
         return Ended(kept, killed_at, said)
 
     def wrong(self, ended: Ended) -> Iterator[str]:
-        """What is wrong with the trajectories, in sentences. Nothing, if each ended and none is lost or doubled."""
+        """The problems of the trajectories, in sentences. None if each attempt ended and none is lost or doubled."""
         keys = Counter((each.task_id, each.number) for each in ended.trajectories)
         expected = {(f"task-{number}", 1) for number in range(self.sessions)}
         if lost := expected - keys.keys():
@@ -101,7 +101,7 @@ class RolloutRun:
 
 
 def figures(run: RolloutRun, ended: Ended, began_at: float, ended_at: float) -> Iterator[str]:
-    """What a reader wants to know of the run, in lines."""
+    """The figures of the run, each in a line."""
     ends = ended.trajectories
     outcomes = Counter(each.outcome.value for each in ends)
     calls = sum(step.kind == "call" for each in ends for step in each.steps)

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, whose nodes can be killed as a machine that loses its power."""
+"""A Ray cluster of several nodes on this machine, whose nodes can be killed like a machine that loses power."""
 
 import os
 import sys

@@ -31,7 +31,7 @@ def memory() -> ListMemory:
 
 
 class PidMemory(ListMemory):
-    """A memory that finds the process in which it is."""
+    """A memory whose search returns the id of its own process."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         return [MemoryRecord("pid", str(os.getpid()))]

@@ -151,7 +151,7 @@ async def test_a_worker_on_a_node_has_no_more_than_a_worker_here(shared: Supervi
     await main.close()
 
 
-async def test_a_protected_name_is_moved_on_the_node_and_told_to_the_driver(
+async def test_a_protected_name_is_moved_on_the_node_and_reported_to_the_driver(
     supervise: Supervise, workspace: Path
 ) -> None:
     journal = RecentJournal()
@@ -166,7 +166,7 @@ async def test_a_protected_name_is_moved_on_the_node_and_told_to_the_driver(
     assert record.data["found"] == 1
 
 
-async def test_what_a_kept_process_plants_before_the_driver_leaves_is_in_its_journal(
+async def test_a_name_that_a_kept_process_plants_before_the_driver_leaves_is_in_its_journal(
     supervise: Supervise, workspace: Path
 ) -> None:
     journal = RecentJournal()
@@ -246,7 +246,7 @@ async def test_a_result_of_ten_megabytes_crosses(shared: Supervisor, workspace: 
     await session.close()
 
 
-async def test_a_cluster_that_is_not_there_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_without_a_node_that_answers_fails() -> None:
     with pytest.raises(SandboxUnavailableError, match="No node"):
         async with Supervisor(cluster=RayCluster(start_s=0.01, namespace="another")):
             pass

@@ -30,7 +30,7 @@ def test_whatever_is_lost_or_repeated_all_frames_arrive_in_order(fate: list[int]
     assert arrived == list(range(10))
 
 
-def test_what_waits_for_an_acknowledgement_is_told_once() -> None:
+def test_the_callback_of_a_batch_is_called_once_at_its_acknowledgement() -> None:
     told: list[int] = []
     link = BatchLink()
     link.send([1], lambda: told.append(1))

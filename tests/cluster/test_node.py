@@ -71,7 +71,7 @@ async def test_a_driver_that_is_not_heard_loses_its_seat(node: Node) -> None:
     assert (await exchange(node, request("dan", b"secret", incarnation=node.incarnation)))[0] == UNKNOWN
 
 
-async def test_a_driver_of_an_earlier_incarnation_is_told_that_its_calls_are_lost(node: Node) -> None:
+async def test_a_driver_that_knows_an_earlier_incarnation_gets_unknown(node: Node) -> None:
     assert (await exchange(node, request("eve", b"secret", incarnation=b"earlier!")))[0] == UNKNOWN
 
 
@@ -81,7 +81,7 @@ async def test_a_driver_that_leaves_has_no_seat(node: Node) -> None:
     assert "fay" not in node._seats
 
 
-async def test_files_of_a_driver_that_cannot_be_removed_leave_the_node_to_others(
+async def test_files_of_a_driver_that_cannot_be_removed_do_not_end_the_node(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await exchange(node, request("ivo", b"secret"))

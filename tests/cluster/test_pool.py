@@ -151,7 +151,7 @@ async def test_the_metrics_of_each_node_are_scraped_from_the_driver(tmp_path: Pa
         assert supervisor.metrics.nodes["a"].of("double").calls == 3
 
 
-async def test_the_status_says_what_is_wrong_on_which_node(tmp_path: Path) -> None:
+async def test_the_status_lists_the_problems_of_each_node(tmp_path: Path) -> None:
     cluster, state = LocalNodes("a", "b"), tmp_path / "state"
     async with Supervisor([double], profiles=small_profiles(), cluster=cluster, state=state) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=tmp_path / name) for name in ("one", "two")]
@@ -350,7 +350,7 @@ async def test_the_incident_of_a_malformed_result_is_in_the_drivers_journal(
     assert not (await session.call("double", {"number": 1})).is_error
 
 
-async def test_the_forced_end_of_a_session_during_a_look_leaves_the_node_to_other_sessions(
+async def test_a_session_that_ends_during_an_inspection_does_not_end_the_node(
     supervisor: Supervisor, tmp_path: Path
 ) -> None:
     calls = runtime_of(supervisor).calls
@@ -370,7 +370,7 @@ async def test_the_forced_end_of_a_session_during_a_look_leaves_the_node_to_othe
     assert losses(supervisor) == before
 
 
-async def test_a_look_that_fails_ends_its_call_and_not_the_node(
+async def test_an_inspection_that_fails_ends_its_call_and_not_the_node(
     supervisor: Supervisor, nodes: LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await supervisor.open_session("main", workspace=tmp_path)

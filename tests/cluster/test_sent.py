@@ -188,7 +188,7 @@ async def test_sessions_that_are_open_at_the_end_of_the_supervisor_bring_their_c
     assert (workspace / "a").read_text() == "1\n"
 
 
-async def test_what_changed_here_meanwhile_is_a_conflict(
+async def test_a_file_that_has_changed_here_meanwhile_is_a_conflict(
     shared: Supervisor, journal: RecentJournal, workspace: Path
 ) -> None:
     (workspace / "a").write_text("base\n")
@@ -274,7 +274,7 @@ async def test_a_session_reopens_on_another_node_and_says_what_is_lost(
     assert events(journal, session, "files_lost") == [{"event": "files_lost", "calls": 2}]
 
 
-async def test_a_node_that_is_lost_before_the_files_came_back_is_said_at_the_close(
+async def test_the_close_reports_a_node_that_was_lost_before_the_files_came_back(
     supervise: Supervise, other: dict[str, RayCluster], tmp_path: Path, workspace: Path
 ) -> None:
     made = other["gone"] = cluster(tmp_path)

@@ -58,7 +58,7 @@ class TestKilled:
     """kill -9 in the middle."""
 
     @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-    def test_the_next_program_has_every_trajectory_once_and_runs_none_again_that_had_ended(
+    def test_the_next_program_gets_each_trajectory_once_and_runs_no_ended_attempt_again(
         self, record: Path, workspace: Path, anyio_backend: str
     ) -> None:
         tasks, seen = 5, list[list[str]]()
@@ -80,7 +80,9 @@ class TestKilled:
         assert any(int(tries) > 1 for _, _, _, tries, _ in said)  # some were under way
 
     @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-    def test_what_must_not_run_twice_has_ended(self, record: Path, workspace: Path, anyio_backend: str) -> None:
+    def test_an_interrupted_attempt_that_must_not_run_twice_has_ended(
+        self, record: Path, workspace: Path, anyio_backend: str
+    ) -> None:
         before = killed_after(2, command(record, workspace, 3))
         said = finished(command(record, workspace, 3, "end"))
         assert len(said) == len({(task, number) for task, number, *_ in said}) == 6
@@ -172,7 +174,7 @@ async def test_a_record_has_one_writer_and_takes_no_other_task_for_a_known_one(
     assert (record / "rollout.sqlite").stat().st_mode & 0o077 == 0
 
 
-async def test_a_damaged_trajectory_is_told(shared: Supervisor, record: Path, workspace: Path) -> None:
+async def test_a_damaged_trajectory_is_reported(shared: Supervisor, record: Path, workspace: Path) -> None:
     async def agent(attempt: Attempt) -> None: ...
 
     async def run() -> list[Trajectory]:

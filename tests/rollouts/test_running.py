@@ -145,7 +145,7 @@ async def test_an_agent_that_raises_has_failed(
     assert (one.outcome, one.message, one.tries, len(one.steps)) == (RolloutOutcome.FAILED, says, 1, 1)
 
 
-async def test_what_is_no_json_data_is_a_failure(shared: Supervisor, workspace: Path) -> None:
+async def test_an_output_that_is_no_json_data_is_a_failure(shared: Supervisor, workspace: Path) -> None:
     async def agent(attempt: Attempt) -> object:
         return object()
 
@@ -168,9 +168,7 @@ async def test_an_agent_that_hangs_is_ended_at_its_deadline_with_its_call(shared
     assert one.wall_s >= 0.5 and "0.5 s" in one.message
 
 
-async def test_an_agent_that_makes_something_else_of_its_cancellation_has_timed_out(
-    shared: Supervisor, workspace: Path
-) -> None:
+async def test_an_agent_that_replaces_its_cancellation_has_timed_out(shared: Supervisor, workspace: Path) -> None:
     async def raises(attempt: Attempt) -> None:
         try:
             await anyio.sleep(60)
@@ -244,7 +242,7 @@ async def test_a_call_whose_session_is_taken_away_is_tried_again_in_a_new_one(
     assert sessions == ["rollout-0-1-1", "rollout-0-1-2"] and one.session_id == sessions[-1]
 
 
-async def test_the_infrastructure_is_tried_as_often_as_was_said(shared: Supervisor, workspace: Path) -> None:
+async def test_an_infrastructure_error_is_retried_retries_times(shared: Supervisor, workspace: Path) -> None:
     tries: Counter[str] = Counter()
 
     async def agent(attempt: Attempt) -> int:
@@ -294,7 +292,7 @@ async def test_no_more_attempts_run_than_were_allowed_and_a_slow_reader_holds_th
     assert most == 4 and "30 of 30 attempts" in repr(trajectories)
 
 
-async def test_who_leaves_the_block_ends_what_runs(shared: Supervisor, workspace: Path) -> None:
+async def test_leaving_the_block_ends_the_running_attempts(shared: Supervisor, workspace: Path) -> None:
     cancelled = 0
 
     async def agent(attempt: Attempt) -> None:
@@ -312,7 +310,7 @@ async def test_who_leaves_the_block_ends_what_runs(shared: Supervisor, workspace
     assert cancelled == 2
 
 
-async def test_progress_is_told_in_lines_where_stderr_is_no_terminal(
+async def test_progress_is_shown_in_lines_if_stderr_is_no_terminal(
     shared: Supervisor, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def agent(attempt: Attempt) -> None:
@@ -340,7 +338,7 @@ def test_on_a_terminal_the_progress_is_a_bar(tmp_path: Path) -> None:
     assert b"3/3" in shown and b"3 finished" in shown and "━".encode() in shown
 
 
-async def test_mistakes_are_told_before_anything_runs(shared: Supervisor, workspace: Path) -> None:
+async def test_wrong_arguments_are_refused_before_anything_runs(shared: Supervisor, workspace: Path) -> None:
     async def agent(attempt: Attempt) -> None: ...
 
     mistakes: list[tuple[dict[str, Any], str]] = [

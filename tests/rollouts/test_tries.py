@@ -137,7 +137,7 @@ async def test_a_surrogate_in_the_name_that_a_model_calls_ends_no_rollout(shared
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 20_000, b"half"])
-async def test_a_damaged_record_is_told_with_its_place(shared: Supervisor, tmp_path: Path, damage: bytes) -> None:
+async def test_the_error_about_a_damaged_record_has_its_path(shared: Supervisor, tmp_path: Path, damage: bytes) -> None:
     async def agent(_attempt: Attempt) -> int:
         return 1
 

@@ -1,18 +1,19 @@
-"""Run the calls of a supervisor on the machines of a Ray cluster. The extra `[ray]`.
+"""Run the calls of a supervisor on the machines of a Ray cluster. Needs the extra `[ray]`.
 
 - `ray_cluster.py` is the public `RayCluster`; `transport.py` alone imports ray; `actor.py` is the actor of a machine.
 - The driver, which is the user's program: `pool.py` places and ends calls, `peer.py` talks to one node.
-- A node: `node.py` owns a supervisor, `seat.py` has the calls of one driver, `node_run.py` is one of them.
+- A node: `node.py` owns a supervisor, `seat.py` holds the calls of one driver, and `node_run.py` is one call.
 - Workspaces that are sent: `sent/`.
-- Between them: `link.py` is the ordered stream of batches, `messages.py` what it carries.
+- Between driver and node: `link.py` is the ordered stream of batches, `messages.py` defines the messages in it.
+
 Why it is so:
 
-- The pool is the seam (`pool/calling.py`): a driver's pool takes the same runs as the local one. So each step before
-  and after a run is the same code, and everything but cells stays with the driver.
-- A node's supervisor is in the actor itself. A child would add a hop to each message, and what forks (the zygotes) is
-  started by exec in any case, so the actor's threads do no harm.
-- A call is one Ray task: the request that carries it waits in the actor, and its result is the reply. Handle
-  operations answer exchanges that wait already.
+- The seam is the pool's protocol (`pool/calling.py`). A driver's pool runs the same `Run`s as the local pool, so the
+  code before and after a run is the same. Only cells move to the nodes.
+- A node's supervisor runs in the actor's own process. A child process would add a hop to each message. The zygotes,
+  which fork, are started by exec, so the actor's threads do not matter to them.
+- The stream is a long poll. Two Ray tasks (`exchange`) of each driver wait in the actor, and their replies carry the
+  node's messages. A batch carries messages of many calls, so a call needs no Ray task of its own.
 """
 
 from .ray_cluster import RayCluster

@@ -11,7 +11,7 @@ _log = logging.getLogger("toolcell.cluster")
 
 
 class NodeActor:
-    """One on each machine: named, detached, restarted by Ray. An async actor, so that many exchanges wait in it."""
+    """The actor of one machine: named, detached and restarted by Ray. It is async, so that many exchanges can wait."""
 
     def __init__(self) -> None:
         self._node: Node | None = None

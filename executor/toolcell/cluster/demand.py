@@ -13,20 +13,21 @@ MOST_LABELS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class MachineDemand:
-    """Machines for an autoscaler. `machines` is how many there should be in all, 0 for no wish. Each of `labels` are
-    the labels of one more machine, which sessions wait for."""
+    """The machines to ask an autoscaler for. `machines` is the wanted total number, 0 for no demand. Each element of
+    `labels` is the label set of one more machine, for which sessions wait."""
 
     machines: int = 0
     labels: frozenset[tuple[tuple[str, str], ...]] = frozenset()
 
 
 def demand_of(machines: int, cells: int, calls: int, labels: Iterable[Mapping[str, str]]) -> MachineDemand:
-    """The demand of calls on machines that have so many cells together: another machine while there are more calls.
-    `labels` are those that waiting sessions want and no machine has."""
+    """The demand of `calls` running and waiting calls. The `machines` machines have `cells` cells together. Without
+    enough cells, the demand is enough machines of the same size for all calls. `labels` are the label sets that waiting
+    sessions need and no machine has."""
     wanted = frozenset(tuple(sorted(each.items())) for each in labels)
     kept = frozenset(sorted(wanted)[:MOST_LABELS])
     if calls <= cells:
         return MachineDemand(0, kept)
-    if not cells:  # it is not known what a machine holds
+    if not cells:  # the size of a machine is not known
         return MachineDemand(1, kept)
     return MachineDemand(min(MOST_MACHINES, math.ceil(calls * machines / cells)), kept)

@@ -1,7 +1,7 @@
-"""An ordered stream of batches over exchanges, which may be lost, be repeated and overtake each other. Sans-IO.
+"""An ordered stream of batches over exchanges that may be lost, repeated or reordered. Sans-IO.
 
 An exchange is a request from a driver and the node's reply. Both carry batches of frames. Each end numbers its batches,
-keeps them until the other end has acknowledged them, and hands on received batches once and in order.
+keeps them until the other end acknowledges them, and delivers received batches once and in order.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ UNPACKABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 """The exceptions of `pack`, for a value that msgpack cannot carry."""
 
 MOST_EARLY: Final = 1_024
-"""The most batches that wait for an earlier one. The other end has far fewer under way."""
+"""The most out-of-order batches that are buffered. The other end has far fewer in flight."""
 
 
 def pack(value: object) -> bytes:
@@ -25,12 +25,12 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The inverse of `pack`, for bytes of our own processes."""
+    """The inverse of `pack`. Only for bytes from our own processes."""
     return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
 
 
 class BatchLink:
-    """One end of the stream. `received` is the number of the last batch that was handed on."""
+    """One end of the stream. `received` is the number of the last batch that was delivered."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -47,32 +47,32 @@ class BatchLink:
         return len(self._kept)
 
     def send(self, frames: Sequence[object], on_received: Callable[[], None] | None = None) -> bytes:
-        """The next batch, of these frames. `on_received` is called when the other end has it. Raises `UNPACKABLE`, and
-        then there is no such batch."""
+        """Encode the next batch from these frames. `on_received` is called when the other end has acknowledged it.
+        Raises `UNPACKABLE`; then no batch is added."""
         batch = pack([self._sent + 1, frames])
         self._sent += 1
         self._kept.append((self._sent, batch, on_received))
         return batch
 
     def again(self) -> list[bytes]:
-        """The batches that are not acknowledged, in order, to be sent once more."""
+        """The unacknowledged batches, in order, to be sent again."""
         return [batch for _number, batch, _on_received in self._kept]
 
     def acknowledged(self, number: int) -> None:
-        """Note that the other end has all batches up to this one."""
+        """Note that the other end has all batches up to this number."""
         while self._kept and self._kept[0][0] <= number:
             _number, _batch, on_received = self._kept.popleft()
             if on_received is not None:
                 on_received()
 
     def receive(self, batches: Iterable[bytes]) -> Iterator[list[list[Any]]]:
-        """Take batches, and yield the frames of each one whose turn it is. A repeated batch is dropped."""
+        """Take batches, and yield the frames of each in order. A repeated batch is dropped, and an early one waits."""
         for batch in batches:
             number, frames = unpack(batch)
             if number <= self.received or number in self._early:
                 continue
             if number > self.received + 1:
-                if len(self._early) < MOST_EARLY:  # otherwise it is sent again
+                if len(self._early) < MOST_EARLY:  # otherwise the other end sends it again
                     self._early[number] = batch
                 continue
             self.received = number

@@ -1,4 +1,4 @@
-"""The members of a cluster and the way to them, as the pool needs them."""
+"""The membership and the transport of a cluster, as the pool uses them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Members(Protocol):
         ...
 
     async def ask_for(self, demand: MachineDemand) -> None:
-        """Tell the autoscaler which machines are needed, in place of what was asked for before."""
+        """Ask the autoscaler for these machines. This replaces the previous demand."""
         ...
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
@@ -41,7 +41,7 @@ class Members(Protocol):
         ...
 
     async def settled(self) -> None:
-        """Wait until no exchange that was begun is unsent."""
+        """Wait until every exchange that was begun has ended."""
         ...
 
     async def close(self) -> None:

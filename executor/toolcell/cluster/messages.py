@@ -39,10 +39,11 @@ class SendCode(NamedTuple):
 
 
 class SendSpec(NamedTuple):
-    """The cells of a route. `profile` is `CellProfile.to_wire`, in which `roots` are the driver's own code, which the
-    node replaces by its own. `session` is the part of the context that all calls share. The node itself serves the
-    handles `placed`, of "memory" and "web", and `pages` are the rules for the session's pages. `copy` is the copy of a
-    sent workspace, "" without one; `sent_root` is the driver's directory that it stands for."""
+    """The spec of cells, under a number. `profile` is `CellProfile.to_wire()`. `roots` are the directories of the
+    driver's code in it, which the node replaces with its own. `session` is the part of the context that all calls
+    share. `placed` are the handles that the node serves itself, of "memory" and "web". `pages` are the session's rules
+    for pages. `copy` is the id of the copy of a sent workspace, "" without one. `sent_root` is the driver's directory
+    that was copied."""
 
     number: int
     session_id: str
@@ -61,9 +62,10 @@ class SendSpec(NamedTuple):
 
 
 class SendCall(NamedTuple):
-    """Run a call of the spec. `arguments` are encoded. `wall_s` is the time that is left. `context` has the session's
-    `config`, `values` and `invocation_id`, and the call's `preview`, `confirm` and `trace`, unless they are empty. Its
-    `changes` are how many changed files to list, and whether with diffs; without them, none are looked for."""
+    """Run a call of a spec. `arguments` are encoded. `wall_s` is the remaining time of the call, in seconds. `context`
+    has the session's `config`, `values` and `invocation_id`, and the call's `preview`, `confirm` and `trace`. Empty
+    ones are absent. Its `changes` are how many changed files to list, and whether with diffs. Without `changes`, the
+    node does not track changed files."""
 
     number: int
     spec: int
@@ -86,13 +88,14 @@ class AnswerRequest(NamedTuple):
 
 
 class DropCall(NamedTuple):
-    """The caller of this call has gone: end it."""
+    """End this call, because its caller does not wait any more."""
 
     number: int
 
 
 class EndCalls(NamedTuple):
-    """End the session's queued calls, and tell its running calls to end. `most_s` is None for no bound."""
+    """End the session's queued calls, and tell its running calls to end within a grace period. `least_s` and `most_s`
+    are its bounds in seconds; `most_s` is None for no bound."""
 
     session_id: str
     reason: str
@@ -101,30 +104,32 @@ class EndCalls(NamedTuple):
 
 
 class ForgetSession(NamedTuple):
-    """End the session's calls and cells. With `parked`, its kept tools are told so at their next call."""
+    """End the session's calls and cells. `parked` is why the session is parked, "" if it ends. The next call
+    of each kept tool reports this reason."""
 
     session_id: str
     parked: str
 
 
 class CondemnCell(NamedTuple):
-    """The result of this call was no result: end the cell that sent it."""
+    """End the cell of this call, because its result was malformed. `what` says how."""
 
     number: int
     what: str
 
 
 class PaceCall(NamedTuple):
-    """While `held`, the driver has no room for reports of this call, so the node counts those that it sends. When they
-    fill their budget, the node stops reading from the call."""
+    """Apply backpressure to a call. While `held`, the driver has no room for reports of the call, and the node counts
+    the reports that it sends. When they fill their budget, the node stops reading from the call's process."""
 
     number: int
     held: bool
 
 
 class NodeTold(NamedTuple):
-    """The node's supervisor: its sandbox report, bound, load, and what is wrong with it and its machine, in sentences.
-    The first message, and one with each heartbeat."""
+    """The state of the node's supervisor: its sandbox report, its bound of cells, and its load. `problem` is why the
+    supervisor could not start, "" if it runs. `problems` are sentences about the supervisor and its machine. This is a
+    node's first message, and is sent again with each heartbeat."""
 
     report: dict[str, Any]
     problem: str
@@ -138,14 +143,14 @@ class NodeTold(NamedTuple):
 
 
 class CallSaid(NamedTuple):
-    """A message of a call's process: progress, a log, output, a handle request or a span, as `wire.messages` has it."""
+    """A message of a call's process, encoded by `wire.messages`: progress, log, output, handle request or span."""
 
     number: int
     fields: list[Field]
 
 
 class CallNoted(NamedTuple):
-    """A fact about a call: "queued", "taken", "acted" (a connection has been made), or an incident in words."""
+    """An event of a call: "queued", "taken", "acted" (it may have a lasting effect), or the text of an incident."""
 
     number: int
     what: str
@@ -162,9 +167,10 @@ class RecordMade(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """The outcome of a call, in facts. `started` is whether a process got it. `stdout` and `stderr` are the fields of a
-    `Captured`. `audit` has the findings about protected names, None without an audit. `changes` is `[listed, found,
-    unknown]` of the changed files, None if there are none. Each listed one is `[path, kind, size, digest, diff]`."""
+    """The outcome of a call. `started` is whether a process received the call. `stdout` and `stderr` are the fields of
+    a `Captured`. `audit` has the findings about protected names, None without an audit. `changes` is `[listed, found,
+    unknown]` for the changed files, None if they were not tracked or none has changed. Each listed file is `[path,
+    kind, size, digest, diff]`."""
 
     number: int
     ending: str

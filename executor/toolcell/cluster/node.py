@@ -36,22 +36,22 @@ UNKNOWN: Final = "unknown"
 REFUSED: Final = "refused"
 """The status of an exchange with the wrong token."""
 UNFIT: Final = "unfit"
-"""The status of a driver's first exchange if the node cannot give what it asks for. Its one batch says why, as text."""
+"""The status of a driver's first exchange if the node cannot meet the driver's terms. Its only batch is the reason."""
 LEAST_MEMORY: Final = 0.03
-"""A machine with a smaller part of its memory left is a problem."""
+"""The least part of a machine's memory that must be available. With less, the node reports a problem."""
 STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
 """The default bound of the contents of sent workspaces that a node keeps."""
 DEAF_S: Final = 0.05
-"""A loop that was held up for so long may have exchanges that it has not heard yet."""
+"""After its event loop was blocked for so many seconds, a node may have exchanges that it has not read yet."""
 DEAF_LEASES: Final = 1.5
-"""The leases after which it ends sessions nevertheless: a driver gives a silent node up after two."""
+"""The number of leases after which such a node ends sessions. A driver gives up a silent node after two."""
 PARTS_OF_LEASE: Final = 3
-"""An exchange that waits is answered after this part of the lease, so that the driver renews it."""
+"""A waiting exchange is answered after the lease divided by this number, so that the driver renews the lease."""
 
 
 class Node:
-    """A supervisor whose sessions and calls belong to drivers. `incarnation` is new at each start: a driver that knows
-    another one has lost its calls here."""
+    """A supervisor whose sessions and calls belong to drivers. `incarnation` is a random id, new at each start of the
+    node. A driver that knows another id has lost its calls here."""
 
     def __init__(self) -> None:
         self.incarnation = os.urandom(8)
@@ -84,8 +84,8 @@ class Node:
         return self._supervisor is not None and not self._runtime.is_up
 
     async def start(self, terms: NodeTerms | None = None) -> None:
-        """Start the supervisor by the terms of a driver, unless it runs. If it cannot start, the exchange tells why,
-        and the next driver's terms are tried."""
+        """Start the supervisor with the terms of a driver, unless it runs. If it cannot start, the driver gets the
+        reason, and the terms of the next driver are tried."""
         terms = terms or NodeTerms()
         async with self._started:
             if self._supervisor is not None:
@@ -123,14 +123,13 @@ class Node:
             seat.write(record)
 
     async def exchange(self, data: bytes) -> bytes:
-        """Take a driver's request and return the node's reply, when there is something to say or a part of the lease
-        has passed.
+        """Take a driver's request. Reply as soon as the node has messages, at the latest after a part of the lease.
 
-        A request is `[driver, token, link, incarnation, lease_s, leaves, again, ack, batches, terms]`, a reply
-        `[status, incarnation, ack, batches]`. `link` names the stream of batches. The first request of a stream has
-        terms and no incarnation.
+        A request is `[driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, terms]`. A reply is
+        `[status, incarnation, ack, batches]`. `link` names the stream of batches. `again` asks for unacknowledged
+        batches once more. The first request of a stream has terms and no incarnation.
         """
-        driver, token, link, incarnation, lease_s, leaves, again, ack, batches, asked = unpack(data)
+        driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, asked = unpack(data)
         if incarnation and incarnation != self.incarnation:
             return self._reply(UNKNOWN)
         terms, backends = NodeTerms(), PlacedBackends()
@@ -160,7 +159,7 @@ class Node:
                 self._end(seat)
             seat = Seat(self, driver, token, link, lease_s, backends, is_durable=terms.is_durable)
             self._seats[driver] = seat
-        if leaves:
+        if is_leaving:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
             return self._reply(OK, seat.link.received, found)
@@ -183,7 +182,7 @@ class Node:
         return self.is_serving({key for cell in cells if (key := cell.spec.key.session_id).startswith(f"{driver}:")})
 
     def is_serving(self, session_keys: Set[str]) -> bool:
-        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        """Whether a cell of these sessions is alive, or the audit of an ended kept process is pending."""
         runtime = self._runtime
         if any(cell.spec.key.session_id in session_keys for cell in runtime.pool.cells.values()):
             return True
@@ -230,7 +229,7 @@ class Node:
     async def _end_files(self, seat: Seat) -> None:
         try:
             await seat.files.end()
-        except (OSError, NoThread) as error:  # they stay until the node starts again; other drivers go on
+        except (OSError, NoThread) as error:  # the files stay until the node restarts; other drivers are not affected
             _log.warning("files of %s cannot be removed: %s", seat.driver, error)
 
 

@@ -25,7 +25,7 @@ RESOLVE: Final = "resolve"
 
 @dataclass(frozen=True, slots=True)
 class PlacedBackends:
-    """The backends of the node that one driver uses. None for those of the driver."""
+    """The node's backends that one driver uses; None where the driver uses its own."""
 
     memory: MemoryStore | None = None
     web: WebClient | None = None
@@ -62,7 +62,7 @@ class NodeBackends:
         return self._made[what, path]
 
     async def close(self) -> None:
-        """Close what has a method `close`."""
+        """Close each backend that has a method `close`."""
         made, self._made = list(self._made.values()), {}
         for each in made:
             close = getattr(each, "close", None)

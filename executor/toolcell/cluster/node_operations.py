@@ -1,6 +1,6 @@
 """Serve the memory and web operations of a call on its node, by the rules of `dispatch.serving`.
 
-What a backend answers goes to the cell without the backend's credentials, which only the node knows.
+A backend's credentials, which only the node knows, are removed from each answer before a cell gets it.
 """
 
 import logging
@@ -40,7 +40,7 @@ INLINE_BYTES: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperations:
-    """The operations of a session's calls with some grants, for the handles that the node serves."""
+    """The operations that the node serves for a session's calls with the same grants."""
 
     handles: frozenset[str]
     table: broker.Table
@@ -48,14 +48,15 @@ class PlacedOperations:
     clients: tuple[object, ...]
 
     def has(self, operation: str) -> bool:
-        """Whether the node serves the operation. Granted or not, it does not cross to the driver."""
+        """Whether the node serves the operation. Then it does not cross to the driver, even if it is not granted."""
         return operation.partition(".")[0] in self.handles
 
 
 def placed_operations(
     backends: PlacedBackends, handles: Iterable[str], grants: Iterable[str], pages: Iterable[str], session: Any
 ) -> PlacedOperations | None:
-    """The operations of a spec. `pages` are the rules for pages of its session, and `session` has its ids."""
+    """The operations of a spec; None if the node serves no handle. `pages` are the session's rules for pages. `session`
+    has the ids of the session and the agent."""
     placed = frozenset(handles)
     if not placed:
         return None
@@ -78,7 +79,7 @@ class ReportingRun(Run):
 
     @abstractmethod
     def note_acted(self) -> None:
-        """Tell the driver that the call may have done something that lasts."""
+        """Tell the driver that the call may have had a lasting effect."""
 
     @abstractmethod
     def record(self, kind: str, data: dict[str, Any]) -> None:
@@ -86,7 +87,7 @@ class ReportingRun(Run):
 
 
 class CallOperations:
-    """Serves the operations of one call. They end with it."""
+    """Serves the operations of one call, until the call ends."""
 
     def __init__(self, run: ReportingRun, placed: PlacedOperations, replies: Account, *, is_durable: bool) -> None:
         self._run = run
@@ -97,7 +98,7 @@ class CallOperations:
         self._under_way: dict[int, tuple[anyio.CancelScope, Task]] = {}
 
     def start(self, reactor: Reactor, request: Request, charge: Charge) -> None:
-        """Serve a request in a task of its own. The charge is for the request."""
+        """Serve a request in a task of its own, and then release the charge of the request."""
         scope = anyio.CancelScope()
         self._under_way[request.request] = scope, reactor.task(self._serve(request, scope, charge))
 
@@ -122,7 +123,7 @@ class CallOperations:
             charge.release()
 
     async def _answer(self, request: Request) -> tuple[bool, Field]:
-        """Carry out an operation. One with an effect is recorded before it begins, and any other when it has ended."""
+        """Carry out an operation. It is recorded before it begins if it has an effect, otherwise after it has ended."""
         table, operation = self._placed.table, request.operation
         acts = operation in table and broker.acts(operation, request.arguments)
         if acts:
@@ -138,7 +139,7 @@ class CallOperations:
         return True, value
 
     def _refusal_of(self, error: Exception, request: Request, acts: bool) -> broker.Refusal:
-        """What the tool gets after this exception, which is recorded."""
+        """Record an exception, and return the refusal that the tool gets."""
         operation = request.operation
         if operation in self._placed.table:
             why = str(error) if isinstance(error, broker.Refusal) else type(error).__name__
@@ -156,7 +157,7 @@ class CallOperations:
             self._run.record("operation", {**facts, **more})
 
     def _record_denied(self, operation: str) -> None:
-        """Record a forged request. A cell must not fill the disk, so most of many are left out."""
+        """Record a forged request. At most `MOST_RECORDS` are recorded, so that a cell cannot fill the disk."""
         self._denied += 1
         if self._denied <= MOST_RECORDS:
             self._run.record("denied", {"operation": operation[:64], "by": "broker"})
@@ -184,7 +185,7 @@ def _secrets_of(clients: Iterable[object]) -> list[str]:
         try:
             found += credential.parts(credential.read())
         except ValueError:
-            continue  # it is missing now, and the request that needs it fails
+            continue  # the credential is missing now, and the request that needs it fails
     return found
 
 

@@ -1,4 +1,4 @@
-"""A call on a node: what its process says goes to the driver, and its proxy is the node's."""
+"""A call on a node. It forwards the messages of its process to the driver, and uses the node's proxy."""
 
 import os
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class NodeRun(ReportingRun):
     _replies: Account | None = None
     _acted = False
     _held: list[Charge] | None = None
-    """The charges of the reports that were sent while the driver had no room for them. None while it has."""
+    """The charges of the reports that were sent while the driver had no room for them. None while it has room."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class NodeRun(ReportingRun):
         call = ToolCall(asked.call_id, asked.tool, {}, asked.attempt, session)
         super().__init__(call, spec, asked.wall_s, exclusive, asked.arguments)
         self.number = asked.number
-        self.way = asked.spec
+        self.spec_number = asked.spec
         self.preview = bool(context.get("preview", False))
         self.confirm = context.get("confirm")
         self.trace = context.get("trace")
@@ -109,7 +109,7 @@ class NodeRun(ReportingRun):
     def has_moved(self) -> bool:
         return self._owner.has_moved(self)
 
-    # -- what its process says ----------------------------------------------------------------------------------------
+    # -- from its process ---------------------------------------------------------------------------------------------
 
     def _said(self, message: Progress | Log | Output | Request | SpanStart | SpanEnd, bytes: int) -> None:
         made = self._charged(bytes)
@@ -119,13 +119,13 @@ class NodeRun(ReportingRun):
         self._owner.say(CallSaid(self.number, list(to_fields(message))), charge, bytes)  # type: ignore[arg-type]
 
     def pace(self, *, held: bool) -> None:
-        """Count the reports of the call from now on, even if the driver has them. Or release them all."""
+        """With `held`, keep the charges of later reports after the driver has received them. Else release them all."""
         charges, self._held = self._held or [], [] if held and self.outcome is None else None
         for charge in charges:
             charge.release()
 
     def _charged(self, bytes: int) -> Charge:
-        """Charge bytes that the driver does not have yet. While the account is full, the process is not read."""
+        """Charge bytes that the driver has not received. While the account is full, the process is not read."""
         if self.pending is None:
             self.pending = self._owner.account("requests")
         return self.pending.charge(bytes)
@@ -165,7 +165,7 @@ class NodeRun(ReportingRun):
     def on_incident(self, what: str) -> None:
         self._owner.say(CallNoted(self.number, what[:4_000]))
 
-    # -- what goes into it --------------------------------------------------------------------------------------------
+    # -- to its process -----------------------------------------------------------------------------------------------
 
     def answer(self, request: int, ok: bool, value: Field) -> None:
         """Pass on the driver's answer to a handle request. Raises Unpackable if the cell's frame cannot hold it."""
@@ -181,7 +181,7 @@ class NodeRun(ReportingRun):
         return self._replies
 
     def note_acted(self) -> None:
-        """Tell the driver, once, that the call may have done something that lasts."""
+        """Tell the driver, once, that the call may have had a lasting effect."""
         if not self._acted:
             self._acted = True
             self._owner.say(CallNoted(self.number, "acted"))
@@ -265,7 +265,7 @@ def not_started(number: int, outcome: Outcome) -> CallEnded:
 
 
 def changes_to_wire(changes: ListedChanges) -> list[Any]:
-    """The changed files, as `CallEnded` has them. Their paths are bounded in sum."""
+    """The changed files, in the form of `CallEnded`. The total length of their paths is bounded."""
     listed: list[list[Any]] = []
     left = MAX_CHANGES_CHARS
     for each in changes.artifacts:
@@ -277,7 +277,7 @@ def changes_to_wire(changes: ListedChanges) -> list[Any]:
 
 
 def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
-    """The findings of an audit, as msgpack carries them: paths are bytes, and the driver's."""
+    """The findings of an audit, for msgpack. The paths are bytes, translated into the driver's paths."""
     there = paths.of_driver
     return {
         "findings": [

@@ -1,4 +1,4 @@
-"""What the driver knows of a node, and what is wrong with it, for `toolcell status` and for metrics."""
+"""The state and the problems of a node, as the driver knows them, for `toolcell status` and for metrics."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from .peer import Peer
 __all__ = ["LOSS_SHOWN_S", "MOST_LOSSES", "NodeLoss", "data_of"]
 
 LATE_S: Final = 10.0
-"""A node that has not answered for so long is a problem. An actor starts in some seconds."""
+"""A node that is silent for so many seconds has a problem. An actor needs a few seconds to start."""
 LOSS_SHOWN_S: Final = 600.0
 MOST_LOSSES: Final = 16
 
@@ -25,7 +25,7 @@ class NodeLoss:
     sessions: int
     at: float
 
-    def told(self, now: float) -> str:
+    def sentence(self, now: float) -> str:
         """The loss in a sentence."""
         what = f"{self.calls:,} calls and {self.sessions:,} sessions"
         return f"Node {self.node} was lost {now - self.at:.0f} s ago with {what}: {self.why}."

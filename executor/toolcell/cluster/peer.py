@@ -23,14 +23,16 @@ __all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
 _log = logging.getLogger("toolcell.cluster")
 MOST_FRAMES: Final = 64
 MOST_UNDER_WAY: Final = 2
-"""While so many batches are not acknowledged, frames wait for each other, up to `MOST_FRAMES` or for `WINDOW_S`."""
+"""While so many batches are in flight, frames are collected into one batch, up to `MOST_FRAMES` or for `WINDOW_S`."""
 WINDOW_S: Final = 0.0004
 OPEN: Final = 2
-"""The exchanges that wait at the node, so that it can answer at any time."""
+"""The exchanges that a driver keeps waiting at the node, so that the node can send at any time."""
 RETRY_S: Final = 0.1
+"""The pause in seconds before a failed request is sent again."""
 ASK_S: Final = 60.0
+"""How long a request about files is sent again if the transport fails, in seconds."""
 UNFIT_S: Final = 5.0
-"""How long a driver waits until it asks a node again that could not give what it asked for."""
+"""The pause in seconds before a driver asks an unfit node again."""
 
 
 class NodeGone(Exception):
@@ -68,7 +70,7 @@ class PeerOwner(Protocol):
 
 
 class Peer:
-    """A node. `is_up` from its first reply until it is lost. A lost peer that is not gone connects again."""
+    """A node. `is_up` holds from its first reply until it is lost. A lost peer reconnects, unless `is_gone`."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Peer:
         self.is_gone = False
         self.is_leaving = False
         self.unfit = ""
-        """Why the node could not give what this driver asked for, at its last answer."""
+        """Why the node could not meet this driver's terms at its last answer, "" if it could."""
         self.told: NodeTold | None = None
         self.runs: dict[int, Run] = {}
         self.sessions: set[str] = set()
@@ -96,7 +98,6 @@ class Peer:
         self._specs_of: dict[str, list[CellSpec]] = {}
         self.code: set[str] = set()
         self.losses = 0
-        self.first_loss_at = 0.0
         self.lease_s = identity.lease_s
         self.heard_at = time.monotonic()
         self._owner = owner
@@ -130,14 +131,14 @@ class Peer:
         self._asked.clear()
 
     def place(self, session_id: str, workspace: str = "") -> None:
-        """Note a session of the node, and its workspace if others of the workspace are to come here."""
+        """Note a session of the node. With `workspace`, other sessions on that workspace come to this node too."""
         self.sessions.add(session_id)
         if workspace:
             self.workspaces.setdefault(workspace, set()).add(session_id)
             self._workspace_of[session_id] = workspace
 
     def drop(self, session_id: str) -> None:
-        """Forget a session and its specs. Takes the same time however many there are."""
+        """Forget a session and its specs. The time does not depend on the number of other sessions."""
         self.sessions.discard(session_id)
         for spec in self._specs_of.pop(session_id, ()):
             self.specs.pop(spec, None)
@@ -163,14 +164,14 @@ class Peer:
         self._send([])
 
     def _watcher(self, name: bytes) -> Callable[[], None]:
-        """Looks for silence, as long as this stream lasts."""
+        """A function that gives the node up after a long silence, as long as this stream lasts."""
 
         def watch() -> None:
             if name != self._name or self.is_gone:
                 return
             silent_s, lease_s = time.monotonic() - self.heard_at, self._identity.lease_s
             self._is_silent = silent_s > lease_s
-            if silent_s > 2 * lease_s:  # for a whole lease, nothing has renewed the node's
+            if silent_s > 2 * lease_s:  # nothing was sent for a whole lease, so the node's lease is over
                 self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
             else:
                 self._owner.at(time.monotonic() + lease_s / 4, watch)
@@ -180,7 +181,7 @@ class Peer:
     # -- to the node --------------------------------------------------------------------------------------------------
 
     def say(self, message: NodeMessage) -> None:
-        """Send a message to the node, together with others."""
+        """Queue a message for the next batch to the node."""
         self._frames.append(fields_of(message))
         if len(self._frames) >= MOST_FRAMES and not self._is_retrying:
             self._flush()
@@ -202,8 +203,8 @@ class Peer:
             self._send(batches)
 
     def _batch(self) -> list[bytes] | None:
-        """The batch of all frames, if there are any. None if they cannot be encoded: a bug, for which the calls on the
-        node end."""
+        """The batch of all queued frames, in a list that is empty without frames. If the frames cannot be encoded,
+        which is a bug, treat the node as lost, and return None."""
         frames, self._frames = self._frames, []
         try:
             return [self._link.send(frames)] if frames else []
@@ -212,7 +213,7 @@ class Peer:
             self._lose("a message to it could not be encoded", gone=False)
             return None
 
-    def _send(self, batches: list[bytes], *, leaves: bool = False) -> None:
+    def _send(self, batches: list[bytes], *, is_leaving: bool = False) -> None:
         if self.is_gone or self.is_leaving or self._is_silent:
             return  # silent: the lease must not be renewed; the batches are kept in the link
         again, self._again = self._again, False
@@ -223,7 +224,7 @@ class Peer:
             self._name,
             self._incarnation,
             identity.lease_s,
-            leaves,
+            is_leaving,
             again,
             self._link.received,
             batches,
@@ -234,8 +235,9 @@ class Peer:
         self._transport.exchange(self.id, pack(request), lambda reply: self._on_thread(name, reply))
 
     async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]:
-        """The node's answer to a request about files, beside the stream of calls. It is sent again if Ray cannot carry
-        it now. Raises NodeGone if the node is lost before it answers, and OSError after `ASK_S` seconds."""
+        """Ask the node about files, outside of the stream of calls. The request is sent again while the transport
+        fails. Raises NodeGone if the node is lost before it answers, and OSError if the transport fails for `ASK_S`
+        seconds."""
         began = time.monotonic()
         name = self._name
         while True:
@@ -266,15 +268,15 @@ class Peer:
         return reply
 
     def _answered(self, waiter: "Waiter[bytes | Exception]", reply: bytes | Exception) -> None:
-        """Pass an answer on to the loop, unless the waiter has been told already."""
+        """Pass an answer on to the loop, unless the waiter has one already."""
 
-        def told() -> None:
+        def deliver() -> None:
             if waiter in self._asked:
                 self._asked.discard(waiter)
                 waiter.set(reply)
 
         try:
-            self._reactor.from_thread(told)
+            self._reactor.from_thread(deliver)
         except RuntimeError:  # the event loop is closed
             pass
 
@@ -286,7 +288,7 @@ class Peer:
 
     def leave(self) -> None:
         """End the driver's sessions on the node."""
-        self._send(self._batch() or [], leaves=True)
+        self._send(self._batch() or [], is_leaving=True)
         self.is_up, self.is_leaving = False, True
 
     # -- from the node ------------------------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ class Peer:
 
     def _on_reply(self, name: bytes, reply: bytes | Exception) -> None:
         if name != self._name or self.is_gone:
-            return  # of a stream that is over
+            return  # the reply is of an earlier stream
         self._open -= 1
         try:
             if self.is_leaving:

@@ -1,8 +1,8 @@
 """Choose the node of a session. Pure: facts in, a node out.
 
-A session keeps its node. A new session goes to the node that works on its workspace already: the guard of protected
-names compares overlapping calls, so all writers of a directory are on one node. Otherwise it goes to the node with the
-least load among those whose labels fit.
+A session keeps its node. A new session goes to the node where other sessions work on its workspace. All writers of a
+directory are on one node, because the guard of protected names compares overlapping calls. Other sessions go to the
+node with the least load among the nodes whose labels fit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ __all__ = ["NodeFacts", "choose", "fits"]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node as the placement sees it. `calls` run or wait there; `cells` is its bound of cells."""
+    """The facts about a node that decide a placement. `calls` run or wait there; `cells` is its bound of cells."""
 
     id: str
     cells: int
@@ -37,7 +37,7 @@ def fits(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
 def choose(
     nodes: Iterable[NodeFacts], workspace: str, wanted: Mapping[str, str], *, by_workspace: bool = True
 ) -> str | None:
-    """The node for a new session, or None if no node has the wanted labels. Equal nodes are taken in order of id."""
+    """The node for a new session, or None if no node has the wanted labels. The id breaks ties."""
     fitting = [node for node in nodes if fits(node.labels, wanted)]
     if not fitting:
         return None

@@ -1,4 +1,4 @@
-"""A driver's pool: it places sessions on nodes, sends calls to them, and ends each call, also if its node is lost."""
+"""A driver's pool: it places sessions on nodes, sends calls to them, and ends each call, even if its node is lost."""
 
 import logging
 import math
@@ -56,13 +56,13 @@ __all__ = ["ClusterPool", "Placing"]
 
 _log = logging.getLogger("toolcell.cluster")
 MEMBERS_S = 1.0
-"""How often the cluster is asked for its members."""
+"""The pause between two listings of the cluster's members, in seconds."""
 _PLAIN = frozenset({"changes", "preview", "invocation_id"})
 """The parts of a call's context that can always be encoded."""
 LEAVE_S = 3.0
-"""How long the end of a supervisor waits for its nodes."""
+"""How long the close of a supervisor waits for its nodes, in seconds."""
 Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
-"""From the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`, `workspace_root`) to the labels
+"""Maps the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`, `workspace_root`) to the labels
 that its node must have."""
 
 
@@ -100,7 +100,7 @@ class ClusterPool:
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
         placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
         self._acting = frozenset({Capability.NET, *placed_writes})
-        """The grants by which a call may act through its node."""
+        """The grants with which a call may have a lasting effect through its node."""
         self._peers: dict[str, Peer] = {}
         self._homes: dict[str, Peer] = {}
         self._at: dict[Run, tuple[Peer, int]] = {}
@@ -117,9 +117,9 @@ class ClusterPool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if none can run cells, and
-        UsageError if one has settings of another driver that do not fit."""
-        self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm takes a descriptor
+        """Connect to the cluster, and wait for its nodes. Raises SandboxUnavailableError if no node can run cells,
+        and UsageError if a node cannot meet this driver's terms, such as the settings of its supervisor."""
+        self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm opens a descriptor
         try:
             await self._members.connect()
             self._meet(await self._members.list())
@@ -187,7 +187,7 @@ class ClusterPool:
             try:
                 members = await self._members.list()
                 await self._members.ask_for(self._demand())
-            except Exception as error:  # the head is away: what is connected stays
+            except Exception as error:  # the head is unreachable: connected nodes stay
                 _log.warning("the members of the cluster cannot be listed: %s", error)
                 continue
             self._meet(members)
@@ -219,7 +219,7 @@ class ClusterPool:
         return [peer for peer in self._peers.values() if peer.is_up]
 
     def on_up(self, peer: Peer) -> None:
-        """Use a node that has answered."""
+        """Use a node that has connected, unless it lacks a required mechanism of the sandbox."""
         self._notify()
         if self._is_open:
             assert peer.told is not None
@@ -232,7 +232,7 @@ class ClusterPool:
         self._reactor.soon(self._place_waiting)
 
     def on_unfit(self, peer: Peer) -> None:
-        """Do not use a node that cannot give what is asked of it."""
+        """Report a node that cannot meet this driver's terms. It is not used."""
         if self._is_open:
             _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
         self._notify()
@@ -267,7 +267,7 @@ class ClusterPool:
                 run.started_at = 0.0
             elif isinstance(run, SessionRun):
                 if not self._acting.isdisjoint(run.spec.key.grants):
-                    run.note_connection()  # the node may have served one, and not yet told
+                    run.note_connection()  # the node may have served one without having reported it
                 if run.changes is not None:
                     run.changes.unknown = "the node of the call was lost"
             message = f"The node of the call was lost: {why}."
@@ -282,7 +282,7 @@ class ClusterPool:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def submit(self, run: Run) -> Waiter[Outcome]:
-        """Send the call to the node of its session. Without a node, it waits, until its deadline."""
+        """Send the call to the node of its session. Without a node, the call waits until its deadline."""
         waiter = run.waiter = self._reactor.waiter()
         self._of_session.setdefault(run.spec.key.session_id, {})[run] = None
         if not self._is_open:
@@ -320,7 +320,7 @@ class ClusterPool:
             self._end(run, Outcome("node_lost", message=f"{why} The call was not started."))
 
     def _home(self, run: Run) -> Peer | None:
-        """The node of the call's session. A new session is placed; one that works in another's copy goes to it."""
+        """The node of the call's session. A new session is placed. A child in its parent's copy goes with it."""
         spec = run.spec
         id = spec.key.session_id
         home = self._homes.get(id)
@@ -354,7 +354,7 @@ class ClusterPool:
         return home
 
     def _send(self, run: Run) -> bool:
-        """Send the call to its node. Returns False if there is none now."""
+        """Send the call to its node, or end it. Returns False if it must wait."""
         peer = self._home(run)
         if peer is None or not peer.is_up:
             return False
@@ -368,7 +368,7 @@ class ClusterPool:
                 arguments = pack(dict(run.sent.arguments))
             context = _context_of(run)
             if not _PLAIN.issuperset(context):
-                pack(context)  # the session's values are the program's: here they end one call, later a whole batch
+                pack(context)  # the program chose the values: an error here ends one call, later a whole batch
             spec = self._spec_on(peer, run)
         except UNPACKABLE as error:
             self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
@@ -395,7 +395,7 @@ class ClusterPool:
         return True
 
     def _spec_on(self, peer: Peer, run: Run) -> int:
-        """The number of the run's spec on the node, which gets it with the first call. Raises `UNPACKABLE`."""
+        """The number of the run's spec on the node. The first call of a spec sends it. Raises `UNPACKABLE`."""
         spec = run.spec
         number = peer.specs.get(spec)
         if number is not None:
@@ -421,7 +421,7 @@ class ClusterPool:
             copy=copy,
             sent_root=root,
         )
-        pack(message)  # the context of the session is the program's
+        pack(message)  # the program chose the context of the session
         if digest not in peer.code:
             peer.code.add(digest)
             peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
@@ -430,7 +430,7 @@ class ClusterPool:
         return number
 
     def cancel(self, run: Run) -> None:
-        """Drop the call of a caller that has gone."""
+        """End a call whose caller does not wait any more."""
         if run in self.waiting:
             self._end(run, Outcome(ending="cancelled"))
         elif run in self._at:
@@ -438,7 +438,7 @@ class ClusterPool:
             peer.say(DropCall(number))
 
     def release(self, run: Run) -> None:
-        """Nothing: the node does it."""
+        """Do nothing: the node releases its own run."""
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """End a call in the driver."""
@@ -512,18 +512,18 @@ class ClusterPool:
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
-        """End the session's waiting calls, and tell its other calls to end. Returns those."""
+        """End the session's waiting calls, and tell its running calls to end. Returns the running calls."""
         runs = list(self._of_session.get(session_id, ()))
         for run in runs:
             if run in self.waiting:
                 self._end(run, Outcome(ending="cancelled"))
-        told = [run for run in runs if run in self._at]
-        if told and (home := self._homes.get(session_id)) is not None:
+        running = [run for run in runs if run in self._at]
+        if running and (home := self._homes.get(session_id)) is not None:
             home.say(EndCalls(session_id, reason, least_s, None if most_s == math.inf else most_s))
-        return told
+        return running
 
     def park_session(self, session_id: str, why: str) -> None:
-        """End the session's calls and cells. It keeps its node."""
+        """End the session's calls and cells. The session keeps its node."""
         self._end_all(session_id)
         if (home := self._homes.get(session_id)) is not None:
             home.say(ForgetSession(session_id, why))
@@ -547,11 +547,12 @@ class ClusterPool:
             self._sent.opened(session_id, parent_id, workspace, protected)
 
     def preparing(self, session_id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Reads the workspace of a session, if it will be sent."""
+        """A function that reads the workspace of a new session. None if the workspace is not sent."""
         return None if self._sent is None else self._sent.preparing(session_id)
 
     def returning(self, session_id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
-        """Brings the changes of a sent workspace back. With `last`, the session's calls end before."""
+        """A function that brings the changes of a sent workspace back. None if there are none to bring. With `last`,
+        end the session's calls first."""
         if self._sent is None:
             return None
         if last:
@@ -569,6 +570,7 @@ class ClusterPool:
         return self._deadlines.at(when, action)
 
     def forget_deadline(self, deadline: Deadline) -> None:
+        """Cancel an action of `at`."""
         self._deadlines.cancel(deadline)
 
     def _ring(self) -> None:
@@ -592,7 +594,7 @@ class ClusterPool:
         return self._terms.placed
 
     def kept_writable(self) -> list[tuple[str, ...]]:
-        """Nothing: the nodes know their kept processes."""
+        """Nothing: each node tracks its own kept processes."""
         return []
 
     def is_serving(self, key: CellKey) -> bool:
@@ -600,18 +602,18 @@ class ClusterPool:
         return any(run.spec.key == key for run in self._at)
 
     def running(self) -> list[Run]:
-        """The calls that nodes have."""
+        """The calls that were sent to nodes and have not ended."""
         return list(self._at)
 
     def counts(self) -> dict[str, int]:
-        """The number of cells of all nodes by what they do, as the nodes last told."""
+        """The number of cells of all nodes by state, as the nodes last reported."""
         total: Counter[str] = Counter()
         for peer in self._ups():
             total.update(peer.told.counts if peer.told else {})
         return dict(total)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes, as JSON data."""
+        """The nodes, as JSON data (`overview.data_of`)."""
         sent = self._sent
         return [
             {**data_of(peer), **({} if sent is None else {"sent_bytes": sent.sender.sent_bytes[peer.id]})}
@@ -621,7 +623,7 @@ class ClusterPool:
     def losses(self) -> list[str]:
         """The losses of the last minutes, in sentences."""
         now = time.monotonic()
-        return [loss.told(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
+        return [loss.sentence(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
 
     def status(self) -> SupervisorStatus:
         """The mechanisms of the first node, and the zygotes of all."""
@@ -632,14 +634,13 @@ class ClusterPool:
 
 
 def _with_environment(profile: CellProfile) -> CellProfile:
-    """The profile with the variables of this process that it names, because the node has others."""
+    """The profile with the values of this process for the variables in `pass_env`. A node's environment differs."""
     passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
     return profile.replace(pass_env=(), env={**passed, **profile.env}) if profile.pass_env else profile
 
 
 def _context_of(run: Run) -> dict[str, Any]:
-    """The part of a call's context that the node passes on, and what the node tracks. The node has its own clock, and
-    the attempt is a field of the message."""
+    """The `context` of a `SendCall`. It lacks the remaining time and the attempt, which are fields of the message."""
     context: dict[str, Any] = context_of(run, 0.0)
     for name in ("remaining_s", "attempt"):
         context.pop(name, None)

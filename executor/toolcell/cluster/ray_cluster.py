@@ -23,28 +23,30 @@ START_S = 60.0
 class RayCluster:
     """`Supervisor(…, cluster=RayCluster())` runs its calls on the machines of a Ray cluster.
 
-    - `address` is the cluster's, as for `ray.init`: by default, the one on this machine. If the program has called
-      `ray.init`, that connection is used.
-    - `namespace` names the actors: drivers with the same one share each machine's cells.
-    - `lease_s` is the time in seconds (default: 10) after which a machine ends the sessions of a driver that it does
-      not hear. A driver gives a silent machine up after twice that time.
+    - `address` is the address of the cluster, as for `ray.init`. By default, it is the cluster on this machine. If the
+      program has called `ray.init`, that connection is used.
+    - `namespace` is the Ray namespace of the actors. Drivers with the same namespace share each machine's cells.
+    - `lease_s` is a time in seconds (default: 10). A machine ends the sessions of a driver that was silent for so long.
+      A driver gives up a machine that was silent for twice that time.
     - The start waits for `min_nodes` machines (default: 1), at most `start_s` seconds (default: 60), and fails if none
       has answered by then.
     - `max_cells` bounds the cells of each machine. `allow_missing` names mechanisms of the sandbox that may be missing
-      there, besides the supervisor's. `quarantine` is a directory on each machine, by default the supervisor's. The
-      drivers of a namespace share each machine's supervisor: the values of the first driver hold, and the start of a
-      driver that passes others raises UsageError.
+      there, besides the supervisor's. `quarantine` is the directory for protected names on each machine, by default
+      the supervisor's. The drivers of a namespace share each machine's supervisor, and the values of the first driver
+      hold. The start of a driver with another `max_cells` or `quarantine` raises UsageError.
     - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
       `workspace_root`) to the labels that its machine must have.
-    - `workspaces` says what the workspaces are: "shared", paths that each machine has; or "local", paths that one
-      machine has, so that a session whose machine is lost ends as failed; or "sent", paths that this program has, of
-      which each session gets a copy on its machine. `SentWorkspaces(…)` is "sent" with options.
-    - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and
-      protected names are compared with the calls of one machine only.
+    - `workspaces` says which machines have the workspaces. "shared": each machine has the paths. "local": one machine
+      has them, and a session whose machine is lost ends as failed. "sent": the driver has them, and each session gets a
+      copy on its machine. `SentWorkspaces(…)` is "sent" with options.
+    - `together`: sessions on the same workspace go to the same machine (default). Without it, they are spread, and the
+      guard of protected names compares calls of one machine only. Sent workspaces are always spread.
     - `memory` and `web` place these handles on the machines: each is the import path, `module:name`, of a function
       without arguments that returns the machine's own MemoryStore or WebClient. `resolve` is the import path of a
       resolver for `ProxyNetwork`, as `Supervisor(resolve=…)` has it. Each machine must have the module. By default,
-      the driver serves the memory and the web, and machines look names up by their system's resolver.
+      the driver serves the memory and the web, and machines use the resolver of their system.
+
+    Raises UsageError for wrong arguments.
     """
 
     @named
@@ -90,7 +92,7 @@ class RayCluster:
         return f"<RayCluster {self._address} · {self._namespace}>"
 
     def pool(self, host: PoolHost) -> CallPool:
-        """A pool that runs calls on the machines. For `Supervisor`."""
+        """A pool that runs calls on the machines. `Supervisor` calls this."""
         return ClusterPool(
             host,
             self._members(),
@@ -113,7 +115,10 @@ class RayCluster:
         )
 
     async def remove(self) -> None:
-        """End the node supervisors of this namespace on all machines, and every session of every driver there."""
+        """End the node supervisors of this namespace on all machines, with every session of every driver there.
+
+        Raises UsageError if Ray is not installed, or if there is no cluster at the address.
+        """
         members = self._members()
         await members.connect()
         try:
@@ -126,7 +131,7 @@ class RayCluster:
 
 
 def _import_path(name: str, path: str | None) -> str:
-    """The import path, "" for None. Raises UsageError for another text."""
+    """The import path, "" for None. Raises UsageError if it is not `module:name`."""
     misuse.check_texts(**{name: path})
     if path is None:
         return ""

@@ -28,7 +28,7 @@ class CellPeer(Protocol):
 
 
 class RemoteCell(ServingCell, ServingCalls):
-    """The cell of one call. `pid` is the init's on the node, known when the call has ended."""
+    """The cell of one call. `pid` is the process id of its init on the node, 0 until the call has ended."""
 
     def __init__(self, peer: CellPeer, number: int) -> None:
         self.pid = 0
@@ -36,7 +36,7 @@ class RemoteCell(ServingCell, ServingCalls):
         self.is_in_userns = False
         self._peer = peer
         self._captures: dict[int, Capture] = {}
-        self._room: Ask | None = None  # for reports of the call, while the node is told to hold them
+        self._room: Ask | None = None  # the request for room, while the node holds the call
 
     @property
     def in_userns(self) -> bool:
@@ -47,7 +47,7 @@ class RemoteCell(ServingCell, ServingCalls):
         return self
 
     def hear(self, run: Run, fields: list[Field]) -> None:
-        """Give the run a message of its process."""
+        """Pass a message from the call's process to the run."""
         match message := from_fields(fields):
             case Progress():
                 run.last_progress = message
@@ -61,12 +61,12 @@ class RemoteCell(ServingCell, ServingCalls):
             case Output():
                 self._print(run, message)
             case _:
-                run.on_incident(f"the node passed on a message that is none of a call: {message}")
+                run.on_incident(f"the node forwarded a message that no call may send: {message}")
         if run.pending is not None and self._room is None and not run.pending.has_room(MOMENT_BYTES):
             self._hold(run, run.pending)
 
     def _hold(self, run: Run, pending: Account) -> None:
-        """Let the node hold the call, until what waits here for a slow listener or disk has been taken."""
+        """Make the node hold the call until a slow listener or disk has taken the buffered reports."""
 
         def on_room() -> None:
             room, self._room = self._room, None
@@ -100,7 +100,7 @@ class RemoteCell(ServingCell, ServingCalls):
         self._peer.say(AnswerRequest(self.number, request, ok, value))
 
     def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
-        """Nothing: the pool tells the node."""
+        """Do nothing: the pool sends `EndCalls` to the node."""
 
     def condemn(self, run: Run, what: str) -> None:
         run.on_incident(f"protocol violation: {what}")

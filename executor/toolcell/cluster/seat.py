@@ -60,15 +60,16 @@ __all__ = ["Seat"]
 
 _log = logging.getLogger("toolcell.cluster")
 WINDOW_S = 0.0004
-"""How long results wait for others while more calls of the driver run."""
+"""How long a message waits for others while more calls of the driver run, in seconds."""
 MOST_FRAMES = 64
 MOST_PARKED = 4
+"""The most exchanges of a driver that wait for messages. One more ends the wait of the oldest."""
 QUIET_S = 10.0
-"""How long a diff waits for the processes of the sessions that have worked in the copy."""
+"""How long a diff waits for the processes that work in the copy, in seconds."""
 SETTLE_S = 2.0
-"""How long a driver that leaves waits for the audits after its calls."""
+"""How long a driver that leaves waits for the audits after its calls, in seconds."""
 MOST_BYTES = 4 * 1024 * 1024
-"""About the most bytes in one reply, unless a single result is larger: the driver handles a reply at once."""
+"""The approximate bound of a reply, unless a single result is larger. The driver handles a reply in one step."""
 LARGE_BYTES = 256 * 1024
 """A larger result counts in the node's budget of results until the driver has it."""
 MOST_ENDED = 256
@@ -76,7 +77,7 @@ MOST_ENDED = 256
 
 
 class _SeatFrame(NamedTuple):
-    """A frame for the driver, and what it is charged with."""
+    """A frame for the driver, its charge, and its approximate size in bytes."""
 
     fields: tuple[object, ...]
     charge: Charge | None
@@ -91,7 +92,7 @@ class NodeOffice(Protocol):
     @property
     def sent_files(self) -> NodeFiles: ...
     def is_serving(self, session_keys: Set[str]) -> bool:
-        """Whether a cell of these sessions is left, or a kept process that has ended is not audited."""
+        """Whether a cell of these sessions is alive, or the audit of an ended kept process is pending."""
         ...
 
     def told(self) -> NodeMessage:
@@ -100,7 +101,7 @@ class NodeOffice(Protocol):
 
 
 class _SentSpec:
-    """A spec of the driver, on this node. Its workspace may become another directory."""
+    """A driver's spec on this node. The path of its workspace may become another directory."""
 
     def __init__(self, seat: "Seat", sent: SendSpec, tools: tuple[dict[str, Any], ...]) -> None:
         self._services = seat.services
@@ -124,7 +125,7 @@ class _SentSpec:
         self.operations = placed_operations(seat.backends, sent.placed, sent.grants, sent.pages, sent.session)
 
     def tracked(self, run: NodeRun) -> TrackedRoot | RemoteRoot | None:
-        """The workspace of the spec, if the changes of the call are looked for."""
+        """The workspace of the spec; None if the changes of the call are not tracked."""
         if not run.most_changes:
             return None
         root = os.path.realpath(self._workspace)
@@ -135,7 +136,7 @@ class _SentSpec:
         return self._sent.session_id
 
     def spec(self) -> CellSpec:
-        """The spec for the directory that is the workspace now."""
+        """The spec for the directory that is at the path of the workspace now."""
         place = self._place.now(self._workspace)
         if self._spec is None or place.identity != self._place.identity:
             key = replace(self._key, workspace=place.identity)
@@ -149,7 +150,7 @@ class _SentSpec:
 
 
 class Seat:
-    """What a node keeps for one driver. It ends when the driver leaves, or its lease is over."""
+    """The state of one driver on a node. It ends when the driver leaves or its lease is over."""
 
     def __init__(
         self,
@@ -162,8 +163,8 @@ class Seat:
         *,
         is_durable: bool,
     ) -> None:
-        """`name` is the name of the driver's stream of batches. `backends` are those of the node that it uses.
-        `is_durable`: its journal has a record of each operation."""
+        """`name` is the name of the driver's stream of batches. `backends` are the node's backends that the driver
+        uses. `is_durable`: the driver's journal has a record of each operation."""
         self.driver = driver
         self.token = token
         self.name = name
@@ -179,8 +180,8 @@ class Seat:
         self.files = SeatFiles(office.sent_files, driver, self.quiet)
         self._office = office
         self._code: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._ways: dict[int, _SentSpec] = {}
-        self._ways_of: dict[str, list[int]] = {}
+        self._specs: dict[int, _SentSpec] = {}
+        self._specs_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
         self._frames: list[_SeatFrame] = []
         self._bytes = 0
@@ -201,6 +202,7 @@ class Seat:
         return f"{self.driver}:{session_id}"
 
     def account(self, kind: str) -> Account:
+        """A new account of the node's budget for "requests" or "replies"."""
         budgets = self.services.pool.budgets
         return (budgets.requests if kind == "requests" else budgets.replies).account()
 
@@ -236,7 +238,7 @@ class Seat:
                 parked.set_result(None)
 
     def _take_batches(self, most: int = MOST_BYTES) -> list[bytes]:
-        """The batches for the next reply. What exceeds `most` bytes is left for later ones."""
+        """The batches for the next reply. Frames beyond `most` bytes wait for later replies."""
         batches: list[bytes] = []
         left = most
         while self._ready and (not batches or len(self._ready[0]) <= left):
@@ -266,7 +268,7 @@ class Seat:
         return taken
 
     async def exchange(self, ack: int, batches: Sequence[bytes], *, again: bool, park_s: float) -> list[bytes]:
-        """Take the driver's batches, and return the node's, when there are any or after `park_s` seconds."""
+        """Take the driver's batches. Return the node's batches as soon as there are any, or after `park_s` seconds."""
         self.heard_at = time.monotonic()
         self.link.acknowledged(ack)
         if again:
@@ -325,8 +327,8 @@ class Seat:
             case AnswerRequest(number, request, ok, value):
                 self._answer(number, request, ok, value)
             case SendSpec():
-                self._ways[message.number] = _SentSpec(self, message, self._code[message.digest])
-                self._ways_of.setdefault(message.session_id, []).append(message.number)
+                self._specs[message.number] = _SentSpec(self, message, self._code[message.digest])
+                self._specs_of.setdefault(message.session_id, []).append(message.number)
                 self.sessions.add(message.session_id)
             case SendCode(digest, tools):
                 self._code[digest] = tuple(tools)
@@ -349,32 +351,30 @@ class Seat:
                 raise UsageError(f"A driver sent {type(message).__name__}, which is a node's message.")
 
     def _start(self, asked: SendCall) -> None:
-        way = self._ways[asked.spec]
-        spec = way.spec()
+        sent = self._specs[asked.spec]
+        spec = sent.spec()
         exclusive = spec.key.session_id if asked.exclusive else ""
-        run = NodeRun(self, asked, spec, exclusive, way.operations, way.paths)
+        run = NodeRun(self, asked, spec, exclusive, sent.operations, sent.paths)
         self.runs[run.number] = run
-        tracked = way.tracked(run)
-        if way.guarded is None and tracked is None:
+        tracked = sent.tracked(run)
+        if sent.guarded is None and tracked is None:
             self.services.pool.submit(run)
         else:
-            self.services.in_background(self._looked_after, run, way.guarded, tracked)
+            self.services.in_background(self._inspected, run, sent.guarded, tracked)
 
-    async def _looked_after(
-        self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None
-    ) -> None:
-        """Run a call with the looks around it. A look that fails ends this call, and not the node."""
+    async def _inspected(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
+        """Run a call between inspections of its workspace. An inspection that fails ends only this call."""
         try:
             await self._watched(run, guarded, tracked)
         except Exception as error:
-            _log.exception("the looks around call %s have failed", run.call_id)
+            _log.exception("the inspection of the workspace around call %s has failed", run.call_id)
             self.services.pool.cancel(run)
-            why = f"The look at the workspace has failed ({type(error).__name__}). The node's log has the details."
+            why = f"The inspection of the workspace failed ({type(error).__name__}). The node's log has the details."
             run.outcome = Outcome("unavailable" if run.started_at == 0 else "lost", message=why)
             self._tell(run)
 
     async def _watched(self, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
-        """Run a call between looks at its workspace and the audit, as `dispatch.execute.in_cell` does."""
+        """Inspect the workspace, run the call, then audit the workspace, as `dispatch.execute.in_cell` does."""
         services, watch = self.services, None
         if tracked is not None:
             run.changes = await tracked.enter(run.most_changes)
@@ -410,7 +410,7 @@ class Seat:
         self._tell(run)
 
     async def _guard(self, run: NodeRun, guarded: Guarded) -> Watch:
-        """Look for protected names before the call."""
+        """Inspect the protected names before the call."""
         spec = run.spec
         keeps = bool(spec.key.kept_tool)
         kept = keeps or has_kept_writers(self.services, spec.profile.writable)
@@ -424,12 +424,12 @@ class Seat:
         run.end(outcome, time.monotonic())
 
     def has_moved(self, run: NodeRun) -> bool:
-        return self._ways[run.way].has_moved(run) if run.way in self._ways else False
+        return self._specs[run.spec_number].has_moved(run) if run.spec_number in self._specs else False
 
     def on_ended(self, run: NodeRun, *, later: bool) -> None:
-        """Tell the driver the outcome of a call: now, or after its audit or the end of its connections."""
+        """Send the outcome of a call to the driver: now, or after its audit or the end of its connections."""
         if run.gone is not None:
-            return  # `_guard` tells it after the audit
+            return  # `_watched` sends the outcome after the audit
         if later:
             self.services.reactor.soon(lambda: self._tell(run))
         else:
@@ -463,7 +463,7 @@ class Seat:
         self.services.pool.cancel(run)
 
     def _drop_entering(self, session_id: str) -> None:
-        """Drop the session's calls that wait for the look before them, so that they are not in the pool yet."""
+        """Drop the session's calls that have no cell, including those whose workspace is still inspected."""
         key = self.session_key(session_id)
         for run in self.runs.values():
             if run.cell is None and run.spec.key.session_id == key:
@@ -477,8 +477,8 @@ class Seat:
         else:
             self.services.pool.end_session(key)
             self.sessions.discard(session_id)
-            for number in self._ways_of.pop(session_id, ()):
-                del self._ways[number]
+            for number in self._specs_of.pop(session_id, ()):
+                del self._specs[number]
 
     async def quiet(self, session_ids: Sequence[str]) -> None:
         """End sessions, and wait until their processes have gone and are audited."""
@@ -515,7 +515,7 @@ class Seat:
 
 
 def _interned(value: Any) -> Any:
-    """The value with one object for equal texts: thousands of sessions have almost the same profile."""
+    """The value with its strings interned, because thousands of sessions have almost the same profile."""
     if type(value) is str:
         return sys.intern(value)
     if isinstance(value, list):
@@ -526,7 +526,7 @@ def _interned(value: Any) -> Any:
 
 
 async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:
-    """Look at the workspace after the call's last process has ended."""
+    """Inspect the workspace after the call's last process has ended."""
     if tracked is not None and run.changes is not None:
         await tracked.leave(run.changes)
 

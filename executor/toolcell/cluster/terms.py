@@ -1,4 +1,4 @@
-"""What a driver asks of a node. A node's supervisor is shared: its settings are those of the first driver.
+"""A driver's terms for a node. The drivers of a node share its supervisor, and the first driver's settings hold.
 
 `memory`, `web` and `resolve` are import paths, `module:name`. The node imports them, so no object and no credential of
 a driver crosses.
@@ -20,10 +20,9 @@ _CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeTerms:
-    """The settings of the node's supervisor, None for any, and the node's own backends that this driver uses, "" for
-    those of the driver. `is_durable`: the driver's journal has a record of each operation. A driver that sends
-    workspaces has `store_bytes`, which bounds the contents that the node keeps, and may have the `directory` for
-    them."""
+    """The settings that a driver asks for, None for any, and the import paths of the node's backends, "" where the
+    driver uses its own. `is_durable`: the driver's journal has a record of each operation. A driver that sends
+    workspaces sets `store_bytes`, the bound of the contents that the node keeps. It may set their `directory`."""
 
     allow_missing: tuple[str, ...] = ()
     max_cells: int | None = None

@@ -22,10 +22,10 @@ __all__ = ["RayMembers"]
 _log = logging.getLogger("toolcell.cluster")
 R = TypeVar("R")
 EXCHANGES: Final = 10_000
-"""The exchanges that may wait in an actor: a handful of each driver."""
+"""The most exchanges that may wait in an actor. Each driver has a few."""
 CLOSE_S: Final = 10.0
 A_MACHINE: Final = {"CPU": 0.001}
-"""A bundle that stands for a machine: calls take none of Ray's resources."""
+"""The bundle that demands one machine. Calls use no resources of Ray."""
 STORED_BYTES: Final = 100_000
 """Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
 
@@ -39,7 +39,7 @@ def import_ray() -> Any:
 
 
 class RayMembers:
-    """The machines of a Ray cluster. On each is one actor, made by the first driver that needs it."""
+    """The machines of a Ray cluster. Each has one actor, which the first driver makes."""
 
     def __init__(self, *, address: str, namespace: str) -> None:
         self._address = address
@@ -68,7 +68,7 @@ class RayMembers:
         self._has_connected = True
 
     async def list(self) -> Sequence[Member]:
-        """The machines that are alive, each with its actor."""
+        """List the machines that are alive. Make the actors that they lack."""
         return await in_thread(self._list)
 
     def _list(self) -> Sequence[Member]:
@@ -85,7 +85,7 @@ class RayMembers:
         return members
 
     def _new_actor(self, node_id: str) -> Any:
-        """The actor of a machine: the one that is there, or a new one."""
+        """The existing actor of a machine, or a new one."""
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return (
             self._ray.remote(NodeActor)
@@ -104,8 +104,8 @@ class RayMembers:
         )
 
     async def ask_for(self, demand: MachineDemand) -> None:
-        """Ask the autoscaler for machines, by placement groups that wait for them. Each driver has its own; Ray removes
-        them if the driver dies."""
+        """Ask the autoscaler for machines, by pending placement groups. Each driver has groups of its own, which Ray
+        removes if the driver dies."""
         if demand != self._asked:
             await in_thread(partial(self._ask_for, demand))
             self._asked = demand
@@ -121,7 +121,7 @@ class RayMembers:
             self._groups.append(groups.placement_group([A_MACHINE], bundle_label_selector=[dict(labels)]))
 
     def _withdraw(self) -> None:
-        """Ask for no more machines."""
+        """Remove the placement groups of the present demand."""
         groups: Any = importlib.import_module("ray.util.placement_group")
         while self._groups:
             groups.remove_placement_group(self._groups.pop())

@@ -22,9 +22,9 @@ from .trajectory import CallStep, NoteStep, RolloutOutcome, in_utf8
 __all__ = ["Attempt", "Scored"]
 
 _SPENT: Final = "usage limit: "
-"""How the reason of a PermissionDenied begins if a usage limit is reached."""
+"""The prefix of the reason of a PermissionDenied if a usage limit is reached."""
 _STEP_BYTES: Final = 200
-"""The size of a step besides its texts."""
+"""The size of a step in bytes, without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,7 @@ class Attempt:
         self.session = session
         self.steps: list[CallStep | NoteStep] = []
         self.verdict: tuple[RolloutOutcome, str] | None = None
-        """The outcome that the rollout has decided on, whatever the agent does, and the reason. None while it has
-        not."""
+        """The outcome and its reason, if the rollout has decided them before the agent returned. None otherwise."""
         self.started = time.monotonic()
         self._scope = scope
         self._room = most_bytes

@@ -12,11 +12,11 @@ from toolcell_tools.declaration import Declared
 from toolcell_tools.errors import ErrorBase, Overloaded, SandboxUnavailable
 from toolcell_tools.result import ToolResult
 
-__all__ = ["InfrastructureFailure", "is_infrastructure", "steady_call"]
+__all__ = ["InfrastructureFailure", "failure_of", "is_infrastructure", "steady_call"]
 
 _KINDS: Final = frozenset({"overloaded", "sandbox_unavailable", "cancelled", "node_lost"})
-"""The kinds of errors that no tool can cause. `Cancelled` is one: if the agent itself is cancelled, it gets an
-exception and no result."""
+"""The kinds of errors that no tool can cause. `Cancelled` is among them: an agent that is cancelled itself gets an
+exception instead of this result."""
 
 
 class InfrastructureFailure(ToolcellError):
@@ -45,7 +45,7 @@ async def steady_call(
     session: Session, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
 ) -> ToolResult:
     """Call as `session.call`. After a retryable infrastructure error, repeat the call up to twice if it has done
-    nothing that lasts. If `call_id` is passed, the second call has the id "<call_id>~2"."""
+    nothing that lasts. With `call_id`, the second call has the id "<call_id>~2"."""
     call_id, number = options.get("call_id"), 1
     pauses = waits(FIRST_S, LONGEST_S)
     while True:

@@ -15,14 +15,14 @@ from .trajectory import RolloutOutcome
 __all__ = ["RolloutProgress", "shown_progress"]
 
 LINE_S: Final = 10.0
-"""The time between two lines if stderr is no terminal."""
+"""The seconds between two lines if stderr is no terminal."""
 BAR_S: Final = 0.25
+"""The seconds between two updates of the bar on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """The progress of a rollout. `ended` counts the attempts by outcome, including those that ended in an earlier
-    program."""
+    """The progress of a rollout, in attempts. `ended` counts them by outcome, with the attempts of earlier programs."""
 
     total: int
     running: int

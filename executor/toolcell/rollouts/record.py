@@ -49,8 +49,8 @@ class KeptAttempt(NamedTuple):
 
 
 class RolloutRecord:
-    """The record in a directory, which only its user may read. One rollout at a time writes there. Call the methods
-    from one thread at a time. They block on the disk, and may raise sqlite3.Error."""
+    """The record in a directory, readable for its user only. One rollout at a time writes there. Call the methods from
+    one thread at a time. They block on the disk, and may raise sqlite3.Error."""
 
     def __init__(self, directory: Path) -> None:
         """Open or create the record. Raises UsageError if another rollout writes there, and OSError."""
@@ -89,12 +89,12 @@ class RolloutRecord:
         return database
 
     def close(self) -> None:
-        """Close the file, and let another rollout write there."""
+        """Close the file, and unlock the directory for another rollout."""
         self._database.close()
         os.close(self._lock)
 
     def admit(self, tasks: Iterable[RolloutTask]) -> None:
-        """Keep the digests of the tasks. Raises UsageError for a task with other data than in the record."""
+        """Keep the digests of the tasks. Raises UsageError if the data of a task differs from the record."""
         known = dict(self._database.execute("SELECT id, digest FROM tasks").fetchall())
         new = [(task.id, digest_of(task)) for task in tasks]
         for id, digest in new:

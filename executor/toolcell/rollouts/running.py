@@ -58,8 +58,9 @@ async def rollout(
     - `agent(attempt)` works on `attempt.task`, and makes calls with `attempt.call`.
     - `supervisor` runs the calls, here or on a cluster.
     - `workspace` is the directory for the workspaces. Each try has the new directory TASK/ATTEMPT-TRY in it, which
-      `prepare(task, directory)` may fill, and which is not removed. On a cluster, the nodes must share it.
-    - `deadline_s`, in seconds, and `budget` are for each try.
+      `prepare(task, directory)` may fill, and which is not removed. On a cluster, the nodes must share it, unless the
+      cluster sends workspaces.
+    - `deadline_s`, in seconds, and `budget` hold for each try.
     - At most `max_concurrent` attempts run at the same time.
     - After an infrastructure error, at most `retries` further tries follow. No other outcome is tried again.
     - `record` is a directory that no session may see. A program that is started again with the same record gets the
@@ -67,7 +68,7 @@ async def rollout(
       a new session, which counts as a retry. With `interrupted="end"`, they end as INTERRUPTED instead.
     - `name` is the first part of the session ids, `NAME-TASK-ATTEMPT-TRY`. The journal has the calls under these ids.
     - `kind` and `session_options` are arguments for `Supervisor.open_session`.
-    - An attempt whose steps need more than `trajectory_bytes` ends as OUT_OF_BUDGET.
+    - An attempt whose steps need more than `trajectory_bytes` bytes ends as OUT_OF_BUDGET.
     - `progress` shows a bar on stderr, or lines if stderr is no terminal.
 
     Raises UsageError for wrong arguments, and for a task that has other data in the record.
@@ -107,7 +108,7 @@ async def rollout(
 
 @asynccontextmanager
 async def _running(run: Rollout, max_concurrent: int, progress: bool) -> AsyncGenerator[Rollout]:
-    """Run the rollout beside the block. An exception of the block is raised as it is, not in an ExceptionGroup."""
+    """Run the rollout while the block runs. An exception of the block is raised as it is, not in an ExceptionGroup."""
     raised: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:

@@ -125,7 +125,7 @@ class Rollout:
         await self._on_disk(lambda record: record.begin(key, tries))
 
     async def _on_disk(self, work: Callable[[RolloutRecord], T]) -> T | None:
-        """`work(record)` in a thread, one at a time; None without a record."""
+        """Run `work(record)` in a thread, one at a time. Returns None without a record."""
         record = self._record
         if record is None:
             return None

@@ -39,7 +39,8 @@ class _TrajectoryPart(BaseModel):
 
 class CallStep(_TrajectoryPart):
     """A call of a tool. `observation` is the text for the model. `arguments` are the arguments that the call ran with;
-    if it never ran, the requested ones. `at_s` is the start of the call, in seconds from the start of the try."""
+    if it never ran, the requested ones. `at_s` is the start of the call, in seconds from the start of the try.
+    `wall_s` is its duration in seconds."""
 
     kind: Literal["call"] = "call"
     call_id: str
@@ -52,7 +53,8 @@ class CallStep(_TrajectoryPart):
 
 
 class NoteStep(_TrajectoryPart):
-    """A note of the agent, such as the model's answer with its tokens. `data` is JSON data."""
+    """A note of the agent, such as the model's answer with its tokens. `data` is JSON data. `at_s` is the time of the
+    note, in seconds from the start of the try."""
 
     kind: Literal["note"] = "note"
     data: Any

@@ -1,4 +1,4 @@
-"""Run one attempt: begin another try as long as the last one ended by an infrastructure error."""
+"""Run one attempt: begin another try while tries end by an infrastructure error and retries remain."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ Prepare = Callable[[RolloutTask, Path], Awaitable[None] | None]
 FIRST_PAUSE_S: Final = 0.5
 """The longest pause before the second try, in seconds. It doubles with each further try."""
 CLOSE_S: Final = 10.0
-"""The seconds that the close of a session may take, so that a lost node does not hold up the attempt."""
+"""The most seconds that the close of a session may take, so that a lost node does not delay the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ async def tried(
     """The trajectory of an attempt. The attempt has had `tries` tries before, of which `lost` ended by infrastructure
     errors or died with their program. `begin` records that a try begins.
 
-    Raises UsageError if the supervisor cannot open such sessions at all.
+    Raises UsageError if `Supervisor.open_session` refuses its arguments.
     """
     pauses = waits(FIRST_PAUSE_S, LONGEST_S)
     while True:
@@ -99,7 +99,7 @@ async def tried(
 
 
 async def run_try(plan: RolloutPlan, task: RolloutTask, key: AttemptKey, tries: int) -> Trajectory:
-    """Run one try in a new session and a new workspace, which stays."""
+    """Run one try in a new session and a new workspace. The workspace is not removed."""
     workspace = plan.workspace / task.id / f"{key.number}-{tries}"
     session_id = f"{plan.name}-{task.id}-{key.number}-{tries}"
     began, started = time.time(), time.monotonic()
@@ -211,7 +211,7 @@ def _is_for_program(error: BaseException) -> bool:
 
 
 async def _closed(session: Session, end: _End) -> SessionUsage:
-    """Close the session, also if the rollout is cancelled, and return the usage of its calls."""
+    """Close the session, even if the rollout is cancelled, and return the usage of its calls."""
     outcome = SessionState.COMPLETED if end.outcome is RolloutOutcome.FINISHED else SessionState.FAILED
     with anyio.move_on_after(CLOSE_S, shield=True):
         try:

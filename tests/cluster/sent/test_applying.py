@@ -244,7 +244,7 @@ def test_a_file_of_the_other_directory_is_made_here_if_it_was_changed(top: Path)
     assert (done.report.changed, done.report.deleted) == (("lib",), ("old",))
 
 
-def test_an_editor_that_writes_between_the_look_and_the_write_wins(top: Path) -> None:
+def test_an_editor_that_writes_between_the_read_and_the_write_wins(top: Path) -> None:
     (top / "a").write_bytes(b"base")
 
     def edit_then_fill(entry: SentEntry, fd: int) -> None:

@@ -46,7 +46,7 @@ def test_its_directory_and_files_are_of_this_user_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pieces", [[(0, b"other text!")], [(0, b"hello "), (5, b"xworld")], [(6, b"world")], [(0, b"x" * 12)]]
 )
-def test_a_content_that_is_not_what_its_digest_says_is_refused(tmp_path: Path, pieces: list[tuple[int, bytes]]) -> None:
+def test_a_content_that_does_not_have_its_digest_is_refused(tmp_path: Path, pieces: list[tuple[int, bytes]]) -> None:
     store = BlobStore(str(tmp_path / "store"), 1_000)
     digest = sha256(b"hello world").digest()
     with pytest.raises(WrongBlob):

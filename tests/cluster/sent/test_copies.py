@@ -47,7 +47,7 @@ def look(copy: WorkingCopy, store: BlobStore, change: Callable[[Path], object]) 
     return copy.changes(store)
 
 
-def test_the_copy_is_as_what_was_sent_and_nothing_has_changed(copy: WorkingCopy, store: BlobStore) -> None:
+def test_a_new_copy_equals_the_sent_tree_and_has_no_changes(copy: WorkingCopy, store: BlobStore) -> None:
     top = Path(copy.path)
     assert {path: (top / path).read_bytes() for path in FILES} == FILES
     assert os.readlink(top / "link") == "a.txt"
@@ -57,7 +57,7 @@ def test_the_copy_is_as_what_was_sent_and_nothing_has_changed(copy: WorkingCopy,
     assert (found.made, found.gone, found.left_count, found.unknown) == ([], [], 0, "")
 
 
-def test_a_write_to_the_copy_leaves_the_store_as_it_is(copy: WorkingCopy, store: BlobStore) -> None:
+def test_a_write_to_the_copy_does_not_change_the_store(copy: WorkingCopy, store: BlobStore) -> None:
     (Path(copy.path) / "a.txt").write_bytes(b"evil")
     assert store.read(sha256(FILES["a.txt"]).digest(), 0, 100) == FILES["a.txt"]
 
@@ -100,7 +100,7 @@ def test_a_file_that_becomes_a_directory_is_both(copy: WorkingCopy, store: BlobS
     assert [(each.path, each.kind) for each in found.made] == [("a.txt", "directory"), ("a.txt/in", "file")]
 
 
-def test_what_the_driver_has_taken_is_no_change_any_more(copy: WorkingCopy, store: BlobStore) -> None:
+def test_a_change_that_the_driver_has_is_not_reported_again(copy: WorkingCopy, store: BlobStore) -> None:
     def change(top: Path) -> None:
         (top / "a.txt").write_bytes(b"x")
         (top / "src" / "b.txt").unlink()
@@ -140,7 +140,7 @@ def test_more_files_than_the_bound_are_left_out_and_counted(copy: WorkingCopy, s
     assert found.left_count == 50
 
 
-def test_a_tree_beyond_the_bounds_of_a_look_deletes_nothing(copy: WorkingCopy, store: BlobStore) -> None:
+def test_a_tree_beyond_the_bounds_of_a_scan_deletes_nothing(copy: WorkingCopy, store: BlobStore) -> None:
     def change(top: Path) -> None:
         (top / "src" / "b.txt").unlink()
         for number in range(3_000):

@@ -79,7 +79,7 @@ async def test_two_sessions_have_two_copies_and_a_copy_ends_with_its_session(sea
     assert second.exists()
 
 
-async def test_changes_are_told_after_the_sessions_have_ended_and_once(seat: SeatFiles) -> None:
+async def test_changes_are_reported_once_after_the_sessions_have_ended(seat: SeatFiles) -> None:
     path = await opened(seat, a=b"1")
     (path / "a").write_bytes(b"other")
     status, raw = await seat.handle(["changes", "one", ["s1", "s2"]], b"")
@@ -91,7 +91,7 @@ async def test_changes_are_told_after_the_sessions_have_ended_and_once(seat: Sea
     assert Received.unpacked((await seat.handle(["changes", "one", []], b""))[1]).made == {}
 
 
-async def test_a_copy_that_is_not_there_is_said(seat: SeatFiles) -> None:
+async def test_requests_for_a_missing_copy_are_refused(seat: SeatFiles) -> None:
     assert (await seat.handle(["changes", "none", []], b""))[0] == NO_COPY
     assert (await seat.handle(["add", "none"], pack([["a", b"x"]])))[0] == NO_COPY
 

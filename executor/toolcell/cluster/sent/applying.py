@@ -1,4 +1,4 @@
-"""Write a session's changes into the workspace here, where it is as it was sent. Everything else is a conflict."""
+"""Write a session's changes into the driver's workspace. A path that has changed there since is a conflict."""
 
 import errno
 import os
@@ -28,8 +28,9 @@ MOST_READ: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReceivedDiff:
-    """What a node has found in a copy. `expected` is what was sent of the workspace here, by path, as far as it has not
-    changed since; `base` also has what came from another directory."""
+    """The changes that a node has found in a copy: new or changed entries (`made`) and deleted paths (`gone`).
+    `expected` has the entries of the workspace here as they were last sent or brought back, by path. `base` also has
+    the entries of `SentWorkspaces.base`."""
 
     made: Mapping[str, SentEntry]
     gone: Sequence[str]
@@ -50,7 +51,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What is at a path here now."""
+    """The present state of a path here."""
 
     entry: SentEntry | None
     facts: Facts | None
@@ -100,7 +101,7 @@ def apply(
     OSError if the directory cannot be opened. Blocks."""
     with Root(path) as root:
         work = _Applying(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
-        for name in sorted(diff.gone, reverse=True):  # what is in a directory before the directory
+        for name in sorted(diff.gone, reverse=True):  # the entries of a directory before the directory itself
             work.one(name, None)
         for name, entry in sorted(diff.made.items()):
             work.one(name, entry)
@@ -134,7 +135,7 @@ class _Applying:
                 try:
                     self._write(path, entry)
                     return
-                except (MovedOn, UnstableFile):  # somebody else writes here now: look again
+                except (MovedOn, UnstableFile):  # another process writes here: read the path again
                     if attempt + 1 == ATTEMPTS:
                         self._notes.leave_out(path, "it changes here while it is written")
         except OSError as error:
@@ -174,7 +175,7 @@ class _Applying:
         self._note(path, entry, here)
 
     def _put(self, parent: int, path: str, entry: SentEntry | None, here: _Here) -> None:
-        """Put the entry in the place of what is here. Raises MovedOn, and OSError with ENOTEMPTY for a directory that
+        """Replace what is here with the entry. Raises MovedOn, and OSError with ENOTEMPTY for a directory that
         has files."""
         name = os.path.basename(path)
         if here.kind == "directory":
@@ -231,7 +232,7 @@ class _Applying:
         return ""
 
     def _here(self, path: str, entry: SentEntry | None) -> _Here:
-        """What is at the path now. A large file whose size differs from both versions is not read. Raises
+        """The present state of a path. A large file whose size differs from both versions is not read. Raises
         UnstableFile."""
         try:
             facts = facts_of(self._root.stat(path))
@@ -245,10 +246,10 @@ class _Applying:
         return _Here(digested(self._root, path, facts), facts)
 
     def _settle(self, path: str, entry: SentEntry | None) -> None:
-        """Note a path that is here as on the node, without a write."""
+        """Note a path that has the same state here and on the node, without a write."""
         self._notes.settled.append(path)
         if entry is None and path not in self._diff.expected and self._is_file(path):
-            self._notes.deleted.append(path)  # of the other directory's files, which are not touched
+            self._notes.deleted.append(path)  # a file of the base directory, to which nothing is written
 
     def _note(self, path: str, entry: SentEntry | None, here: _Here) -> None:
         self._notes.settled.append(path)

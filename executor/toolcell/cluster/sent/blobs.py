@@ -1,4 +1,4 @@
-"""Contents by their digest, in a directory: bounded, evicted by use, verified when they come in. Thread-safe."""
+"""A content-addressed store in a directory: bounded, with LRU eviction, verified on arrival. Thread-safe."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ _INCOMING: Final = "incoming"
 
 
 class BlobRoom(OSError):
-    """The contents that are in use take all the bytes that the store may have."""
+    """Pinned contents leave no room in the store."""
 
 
 class StoreTooSmall(OSError):
@@ -29,11 +29,11 @@ class StoreTooSmall(OSError):
 
 
 class WrongBlob(Exception):
-    """What came in is not what its digest says."""
+    """A received content does not have its digest, or its pieces came out of order."""
 
 
 class _Incoming:
-    """A content that comes in pieces, in order."""
+    """A content that arrives in pieces, in order."""
 
     def __init__(self, path: str, total: int) -> None:
         self.path, self.total, self.at = path, total, 0
@@ -46,7 +46,7 @@ class _Incoming:
         self.at += len(data)
 
     def drop(self) -> None:
-        """Forget what has come in."""
+        """Discard the pieces that have arrived."""
         os.close(self.fd)
         with suppress(OSError):
             os.unlink(self.path)
@@ -68,8 +68,6 @@ class BlobStore:
         self._incoming: dict[tuple[str, bytes], _Incoming] = {}
         self._numbers = 0
         self.bytes = 0
-        self.taken_in = 0
-        """How many contents have come in."""
         os.makedirs(directory, 0o700, exist_ok=True)
         os.chmod(directory, 0o700)
         self._take_over()
@@ -107,10 +105,10 @@ class BlobStore:
         with self._lock:
             self._make_room(0)
 
-    # -- what is there ------------------------------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------------------------------
 
     def require_room(self, size: int) -> None:
-        """Raise StoreTooSmall if contents of so many bytes can never be here together."""
+        """Raise StoreTooSmall if the store can never hold contents of so many bytes."""
         if size > self._most:
             raise StoreTooSmall(
                 errno.ENOSPC,
@@ -118,7 +116,7 @@ class BlobStore:
             )
 
     def lacking(self, digests: Iterable[bytes]) -> list[bytes]:
-        """Those that are not there. The others count as used."""
+        """The digests whose contents are not in the store. The other contents count as used."""
         with self._lock:
             missing: list[bytes] = []
             for digest in digests:
@@ -129,11 +127,12 @@ class BlobStore:
             return missing
 
     def pin(self, digests: Iterable[bytes]) -> None:
-        """Keep these, if they are or come here, until `unpin`."""
+        """Do not evict these contents until `unpin`. They may arrive later."""
         with self._lock:
             self._pins.update(digests)
 
     def unpin(self, digests: Iterable[bytes]) -> None:
+        """Undo one `pin` of each content."""
         with self._lock:
             self._pins.subtract(digests)
             self._pins = +self._pins
@@ -159,11 +158,11 @@ class BlobStore:
         with suppress(FileNotFoundError):
             os.unlink(self._path(digest))
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- incoming contents --------------------------------------------------------------------------------------------
 
     def put(self, owner: str, digest: bytes, at: int, total: int, data: bytes) -> bool:
-        """Take a piece of a content, in order. Returns whether the content is whole now. A content that is there
-        already is left as it is. Raises WrongBlob, BlobRoom and OSError; then all of it must be sent again."""
+        """Add a piece of a content, at offset `at` of `total` bytes, in order. Returns whether the content is complete.
+        A stored content is not changed. Raises WrongBlob, BlobRoom and OSError; then all pieces must be sent again."""
         key = (owner, digest)
         with self._lock:
             if digest in self._sizes:
@@ -189,12 +188,11 @@ class BlobStore:
             except BaseException:
                 self._drop(key)
                 raise
-            self.taken_in += 1
             return True
 
     def take(self, size: int, read: Callable[[Callable[[bytes], object]], bytes]) -> bytes:
-        """Take a content of this size that `read` passes to its argument in pieces; `read` returns its digest. It is
-        pinned once. Raises what `read` raises, and BlobRoom."""
+        """Store a content of `size` bytes, pinned once. `read` passes the content to its argument in pieces, and
+        returns the digest. Raises BlobRoom, OSError, and the exceptions of `read`."""
         with self._lock:
             self._make_room(size)
             path = self._new_path()
@@ -216,7 +214,7 @@ class BlobStore:
         return digest
 
     def forget(self, owner: str) -> None:
-        """Drop what has come in of this owner's contents that are not whole."""
+        """Discard the incomplete contents of this owner."""
         with self._lock:
             for key in [key for key in self._incoming if key[0] == owner]:
                 self._drop(key)
@@ -235,10 +233,10 @@ class BlobStore:
         if coming is not None:
             coming.drop()
 
-    # -- what goes out ------------------------------------------------------------------------------------------------
+    # -- outgoing contents --------------------------------------------------------------------------------------------
 
     def open(self, digest: bytes) -> int:
-        """A descriptor of a content, which is the caller's to close. Raises KeyError if it is not there."""
+        """Open a content. The caller closes the descriptor. Raises KeyError if the store lacks the content."""
         with self._lock:
             size = self._sizes[digest]
             self._sizes.move_to_end(digest)
@@ -259,7 +257,7 @@ class BlobStore:
         return fd
 
     def read(self, digest: bytes, at: int, length: int) -> bytes:
-        """A piece of a content. Raises KeyError if it is not there."""
+        """At most `length` bytes of a content, from offset `at`. Raises KeyError if the store lacks the content."""
         fd = self.open(digest)
         try:
             return os.pread(fd, length, at)
@@ -267,14 +265,14 @@ class BlobStore:
             os.close(fd)
 
     def copy(self, digest: bytes, to: int) -> None:
-        """Copy a content into an empty open file, sharing its blocks if the file system can. Raises KeyError."""
+        """Copy a content into an empty open file, as a reflink if the file system can. Raises KeyError."""
         fd = self.open(digest)
         try:
             try:
                 fcntl.ioctl(to, _FICLONE, fd)
                 return
             except OSError:
-                pass  # this file system shares none
+                pass  # this file system has no reflinks
             try:
                 while os.copy_file_range(fd, to, 64 * MIB):
                     pass
@@ -287,7 +285,7 @@ class BlobStore:
             os.close(fd)
 
     def _lose(self, digest: bytes) -> None:
-        """Forget a content that has gone or was damaged."""
+        """Forget a content that is deleted or damaged."""
         with self._lock:
             if digest in self._sizes:
                 self._evict(digest)
@@ -301,7 +299,7 @@ class BlobStore:
         return f"{self._directory}/{_INCOMING}/{self._numbers}"
 
     def close(self) -> None:
-        """Close what is open. The contents stay."""
+        """Discard the incomplete contents. The other contents stay."""
         with self._lock:
             for key in list(self._incoming):
                 self._drop(key)

@@ -30,9 +30,9 @@ async def brought_back(
     protected: Sequence[str],
     policy: ConflictPolicy,
 ) -> WorkspaceReturn:
-    """Fetch the changes of a copy whole, then write them below `root`, while no other return writes there (`turn`).
-    The calls of the sessions `ending` end before. Raises NodeGone if the node is lost before everything is fetched, and
-    OSError; then nothing was written."""
+    """Fetch all changes of a copy, then write them below `root`. The lock `turn` excludes other returns to `root`. The
+    calls of the sessions `ending` end first. Raises NodeGone if the node is lost before everything is fetched; then
+    nothing was written. Raises OSError, also if the changes were written but the node could not be told."""
     answer = await copy.peer.ask(["changes", copy.id, list(ending)])
     if answer[0] != DONE:
         raise OSError(str(answer[1]))

@@ -23,7 +23,8 @@ from .reading import LeftEntry, TreeListing, UnstableFile, digested, facts_of, l
 
 __all__ = ["CopyChanges", "CopyRoom", "WorkingCopy"]
 
-LOOK_S: Final = 30.0
+SCAN_S: Final = 30.0
+"""How long a scan of a copy may take, in seconds."""
 SPARE_BYTES: Final = 256 * 1024 * 1024
 """The bytes that a new copy leaves free on the disk."""
 ATTEMPTS: Final = 3
@@ -37,7 +38,7 @@ class CopyRoom(OSError):
 
 @dataclass(slots=True)
 class CopyChanges:
-    """What differs from what was sent or brought back: entries that are new or changed, and paths that are gone.
+    """The changes in a copy since it was sent or last brought back: new or changed entries, and deleted paths.
 
     The contents of the files are in the store, where `digests` pins them. `unknown` is the reason why changes may be
     missing, "" if none is."""
@@ -58,8 +59,8 @@ class CopyChanges:
 
 
 class WorkingCopy:
-    """One copy. `make` fills it, `changes` looks at it, `settle` notes what the driver has now, too. Not thread-safe:
-    its owner calls one method at a time."""
+    """One copy. `make` fills it, `changes` finds its changes, `settle` notes the changes that the driver has. Not
+    thread-safe: its owner calls one method at a time."""
 
     def __init__(self, path: str, tree: TreeManifest, exclusions: Exclusions, most_bytes: int, most_files: int) -> None:
         self.path = path
@@ -78,7 +79,7 @@ class WorkingCopy:
 
     def make(self, store: BlobStore) -> None:
         """Make the directory and its files. Raises KeyError if the store lacks a content, CopyRoom and OSError; then
-        what was made is removed."""
+        the directory is removed."""
         above = os.path.dirname(self.path)
         os.makedirs(above, 0o700)
         room = os.statvfs(above)
@@ -114,8 +115,8 @@ class WorkingCopy:
                 os.close(fd)
 
     def _let_settle(self) -> None:
-        """Wait until a later change of any file gives it another change time. Files of a file system that keeps whole
-        seconds are read again at the next look instead."""
+        """Wait for one tick of the file system's clock, so that a later change of a file gives it another change time.
+        If a tick is longer than `MOST_WAIT_NS`, the next scan reads all files again instead."""
         wait_ns = max((tick_of(each.changed_ns) for each in self._facts.values()), default=0)
         if wait_ns <= MOST_WAIT_NS:
             time.sleep(wait_ns / 1e9)
@@ -129,22 +130,22 @@ class WorkingCopy:
             walker.remove(name, root.fd)
 
     def add(self, files: Iterable[tuple[str, bytes]]) -> None:
-        """Write files of the driver's own, which are excluded from the changes. What cannot be written, because a cell
-        has put something in the way, is left out."""
+        """Write files of the driver, which are excluded from the changes. A file is left out if a cell has put another
+        entry in its place."""
         with Root(self.path) as root:
             for path, raw in files:
                 with suppress(OSError):
                     root.write_new(path, raw)
 
-    # -- what has changed ---------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def changes(self, store: BlobStore) -> CopyChanges:
-        """Look at the copy, and take the contents of changed files into the store. Blocks."""
+        """Scan the copy, and store the contents of changed files. Blocks."""
         self.release(store)
         found = self._last = CopyChanges(began_ns=time.time_ns())
         try:
             with Root(self.path) as root:
-                listing = listed(root, self._exclusions, most=2 * self._most_files + 1_000, seconds=LOOK_S, opens=True)
+                listing = listed(root, self._exclusions, most=2 * self._most_files + 1_000, seconds=SCAN_S, opens=True)
                 found.unknown = listing.cut
                 self._take_made(found, root, listing, store)
         except OSError as error:
@@ -154,7 +155,7 @@ class WorkingCopy:
         return found
 
     def _take_made(self, found: CopyChanges, root: Root, listing: TreeListing, store: BlobStore) -> None:
-        """Take new and changed entries, the small files first, so that one large file leaves out only itself."""
+        """Collect new and changed entries, the smallest files first, so that a large file displaces no other."""
         new = [(path, facts) for path, facts in listing.facts.items() if not self._is_same(path, facts)]
         new.sort(key=lambda each: each[1].size if stat.S_ISREG(each[1].mode) else -1)
         left_bytes, left_files = self._most_bytes, self._most_files
@@ -169,7 +170,7 @@ class WorkingCopy:
             try:
                 entry = self._taken(root, path, facts, store)
             except FileNotFoundError:
-                continue  # it has gone since the listing: the next look tells
+                continue  # deleted since the listing: the next scan reports it
             except BlobRoom as error:
                 listing.leave_out(path, f"the node's store is full: {error.strerror}")
                 continue
@@ -188,7 +189,7 @@ class WorkingCopy:
         found.made.sort()
 
     def _is_same(self, path: str, facts: Facts) -> bool:
-        """Whether the entry is surely as it was when it was made or brought back."""
+        """Whether the entry certainly has not changed since it was made or brought back."""
         base, was = self._base.get(path), self._facts.get(path)
         if base is None:
             return False
@@ -224,7 +225,7 @@ class WorkingCopy:
     # -- after the driver has taken them ------------------------------------------------------------------------------
 
     def settle(self, paths: Iterable[str]) -> None:
-        """Note the paths whose present state the driver has now, too, so that they are no changes any more."""
+        """Note the paths whose last scanned state the driver has now. They are no changes any more."""
         made = {entry.path: entry for entry in self._last.made}
         for path in paths:
             entry = made.get(path)
@@ -240,6 +241,6 @@ class WorkingCopy:
                     self._racy.discard(path)
 
     def release(self, store: BlobStore) -> None:
-        """Let the store forget the contents of the last look."""
+        """Unpin the contents of the last scan."""
         store.unpin(self._last.digests)
         self._last.digests = []

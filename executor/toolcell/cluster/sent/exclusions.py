@@ -25,11 +25,11 @@ DEFAULT_EXCLUDED: Final = (
     ".hypothesis/",
     ".DS_Store",
 )
-"""What programs make again, and what is of one machine."""
+"""Files that programs make again, and files that fit one machine only."""
 ALWAYS: Final = ("/.toolcell/", ".toolcell-*.part")
-"""The outputs that the supervisor keeps in a workspace, and files of a write that was cut short."""
+"""The outputs that the supervisor keeps in a workspace, and temporary files of interrupted writes."""
 MOST_CHARS, MOST_LINES = 500, 2_000
-"""The longest pattern, and the most patterns of one file. Others of a `.gitignore` are left out."""
+"""The longest pattern, and the most patterns of one file. Other patterns of a `.gitignore` are ignored."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _ExcludeRule:
 
 
 def _match(pattern: Sequence[re.Pattern[str] | None], path: Sequence[str]) -> bool:
-    """Whether all components match. `None` stands for any number of components. Takes the product of the lengths."""
+    """Whether all components match. `None` matches any number of components. Time: the product of the lengths."""
     reached = {0}
     for at, component in enumerate(pattern):
         if component is not None:
@@ -95,7 +95,7 @@ def _rule(line: str, base: tuple[str, ...]) -> _ExcludeRule | None:
 
 
 class Exclusions:
-    """Rules in the order of their precedence, the last one first to be asked. `groups` is `[base directory, lines]`."""
+    """Rules in ascending precedence: the last rule that matches decides. `groups` are `(directory, lines)`."""
 
     def __init__(self, groups: Iterable[tuple[str, Iterable[str]]]) -> None:
         self.groups = tuple((base, tuple(lines)) for base, lines in groups)
@@ -122,7 +122,7 @@ class Exclusions:
         return Exclusions([*groups, *self.groups])
 
     def excludes(self, path: str, *, is_directory: bool) -> bool:
-        """Whether the entry itself is excluded. Entries below an excluded directory are not looked at."""
+        """Whether the entry itself is excluded, without regard to the directories above it."""
         parts = path.split("/")
         for rule in reversed(self._rules):
             if rule.matches(parts, is_directory=is_directory):

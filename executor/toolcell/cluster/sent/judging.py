@@ -1,4 +1,4 @@
-"""What of a session's changes may be written into the workspace here. The changes are what a hostile cell made."""
+"""Decide which of a session's changes may be written into the driver's workspace. A hostile cell may have made them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from .manifest import SentEntry, is_sound
 __all__ = ["Judge", "leads_out"]
 
 MOST_NAMES = 100_000
-"""The most entries of a directory that are looked at for the marks of a repository."""
+"""The most entries of a directory that are searched for the marks of a repository."""
 
 
 class Judge:

@@ -1,4 +1,4 @@
-"""What a tree holds: the entries of a workspace, with the digests of their contents. It crosses as msgpack."""
+"""The manifest of a tree: its entries, with the digests of their contents. It is sent as msgpack."""
 
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,16 @@ SentKind = Literal["file", "directory", "link"]
 _CODES: Final[Mapping[SentKind, int]] = {"file": 0, "directory": 1, "link": 2}
 _KINDS: Final[Mapping[int, SentKind]] = {code: kind for kind, code in _CODES.items()}
 MAX_PATH_BYTES: Final = 3_000
-"""The longest path, below the workspace. With that of a node's directory, it stays below PATH_MAX (4,096)."""
+"""The longest path below the workspace, in bytes. Together with a node's directory, it fits PATH_MAX (4,096)."""
 MAX_DEPTH: Final = 100
 _MODE_BITS: Final = 0o777
 _MOST_NS: Final = 1 << 62
-"""The farthest time of a file, in the year 2116. Some file systems have times that 64 bits of nanoseconds do not."""
+"""The latest time of a file, in the year 2116. Some file systems have times beyond 64 bits of nanoseconds."""
 
 
 class SentEntry(NamedTuple):
     """An entry of a tree. `path` is relative. `content` is the SHA-256 of a file, or the target of a link. `mode` has
-    permission bits only: no set-uid, set-gid or sticky bit is ever sent."""
+    permission bits only: set-uid, set-gid and sticky bits are never sent."""
 
     path: str
     kind: SentKind

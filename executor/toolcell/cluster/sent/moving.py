@@ -1,4 +1,4 @@
-"""The paths of a session whose workspace was sent: the driver's become those of the copy on the node."""
+"""Translate the paths of a session whose workspace was sent, between the driver's directory and the node's copy."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ __all__ = ["AT_HOME", "CopiedPaths", "moved_to"]
 
 
 class CopiedPaths(NamedTuple):
-    """The directory of a copy on this node, and the driver's that it stands for. Empty for a workspace that is not
-    sent."""
+    """The directory of a copy on this node, and the driver's directory that was copied. Both are empty if the workspace
+    was not sent."""
 
     copy: str = ""
     original: str = ""
@@ -25,7 +25,7 @@ AT_HOME = CopiedPaths()
 
 
 def moved_to(spec: SendSpec, place: str) -> SendSpec:
-    """The spec with each path at or below the driver's directory replaced by that in the copy at `place`."""
+    """The spec, in which each path at or below the driver's directory becomes the path in the copy at `place`."""
     root = spec.sent_root.rstrip("/")
 
     def moved(path: str) -> str:

@@ -20,8 +20,8 @@ POLICIES: Final = ("ours", "theirs", "beside")
 
 
 class WorkspaceTooLarge(UsageError):
-    """A workspace is over the bounds of `SentWorkspaces`. `parts` are the directories and files that take most, each
-    with its bytes and its number of entries, the largest first."""
+    """A workspace is over the bounds of `SentWorkspaces`. `parts` are its largest directories and files, in descending
+    order, each as `(path, bytes, entries)`."""
 
     def __init__(self, message: str, parts: Iterable[tuple[str, int, int]] = ()) -> None:
         super().__init__(message)
@@ -29,21 +29,23 @@ class WorkspaceTooLarge(UsageError):
 
 
 class SentWorkspaces:
-    """`RayCluster(workspaces=SentWorkspaces())` sends each session's workspace to its node, and writes back what the
-    session has changed there.
+    """`RayCluster(workspaces=SentWorkspaces())` sends each session's workspace to its node, and writes the session's
+    changes back.
 
-    - `max_bytes` (default: 1 GiB), `max_files` (50,000 files, directories and links) and `max_depth` bound a workspace,
-      and also what comes back.
-    - `exclude` are patterns as in gitignore(5), after those of `DEFAULT_EXCLUDED`, which a pattern with `!` overrules.
-      `gitignore` obeys the workspace's own `.gitignore` files too.
-    - `conflicts` says what happens to a file that both the session and somebody here have changed: "ours" keeps the
-      file here, "theirs" takes the session's, "beside" keeps the file here and writes the session's beside it, as
+    - `max_bytes` (default: 1 GiB), `max_files` (default: 50,000 files, directories and links) and `max_depth` (default:
+      64, at most 100) bound a workspace, and also the changes that come back.
+    - `exclude` are patterns as in gitignore(5). They follow the patterns of `DEFAULT_EXCLUDED`. A pattern with `!` can
+      overrule one of these. With `gitignore`, the workspace's own `.gitignore` files count too.
+    - `conflicts` decides about a file that has changed both in the session and here. "ours" keeps the file here.
+      "theirs" takes the session's file. "beside" keeps the file here, and writes the session's file beside it, as
       `NAME.theirs`. Each conflict is reported.
-    - `base` is a directory whose files are in each copy too, below those of the workspace itself. It is read once, and
-      nothing is written to it: many attempts can begin from one base.
-    - `directory` is where each node keeps contents and copies, by default one of its own below /var/tmp.
-    - `store_bytes` (default: 4 GiB) bounds the contents that a node keeps. The least recently used go first. The values
-      of the first driver hold for both.
+    - `base` is a directory whose files are in each copy too. A file of the workspace hides the file of `base` at the
+      same path. `base` is read once, and nothing is written to it, so many attempts can begin from one base.
+    - `directory` is where each node keeps contents and copies, by default a directory of its own below /var/tmp.
+    - `store_bytes` (default: 4 GiB) bounds the contents that a node keeps. The least recently used are evicted first.
+
+    The first driver's values of `directory` and `store_bytes` hold. The start of a driver with other values raises
+    UsageError. Wrong arguments raise UsageError.
     """
 
     @named

@@ -28,8 +28,8 @@ class ContentPlace(NamedTuple):
 
 
 def packs_of(places: Iterable[ContentPlace]) -> Iterator[tuple[bytes, int, int]]:
-    """Messages of at most about `PIECE_BYTES` of contents, each with how many contents end in it, and their bytes.
-    Raises StaleSource if a file is not as it was read. Blocks."""
+    """Encode contents into messages of about `PIECE_BYTES` at most. Yields each message with the number of contents
+    that it completes and its bytes of contents. Raises StaleSource if a file has changed since it was read. Blocks."""
     pieces: list[list[object]] = []
     size = ended = 0
     for place in places:
@@ -65,7 +65,7 @@ def _pieces(place: ContentPlace) -> Iterator[tuple[int, int, bytes]]:
             at += len(data)
         if not total:
             raise StaleSource(place.path)  # an empty content is not sent
-    except BlockingIOError as error:  # somebody has a lease on it
+    except BlockingIOError as error:  # another process has a lease on it
         raise StaleSource(place.path) from error
     finally:
         os.close(fd)

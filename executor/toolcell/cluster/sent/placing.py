@@ -1,8 +1,8 @@
-"""Replace, make or remove one entry of a directory that others may change meanwhile, only if it is as it was seen.
+"""Replace, make or remove one directory entry, unless another process has changed it since it was read.
 
-The new entry is made beside its place and exchanged with the old one in one step (renameat2(2)). What comes out of the
-exchange is compared with what was seen: if somebody was faster, the exchange is undone. A process that holds the old
-file open may still write to it.
+The new entry is made beside its place and exchanged with the old one in one step (renameat2(2)). The old
+entry is then compared with the entry that was read. If another process was faster, the exchange is undone. A process
+that holds the old file open may still write to it.
 """
 
 import errno
@@ -26,12 +26,12 @@ _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class MovedOn(Exception):
-    """Somebody has changed the entry since it was seen. It is as they left it."""
+    """Another process has changed the entry since it was read. Its change stays."""
 
 
 def place(parent: int, entry: SentEntry, was: Facts | None, fill: Callable[[int], object]) -> None:
-    """Put a file or a link into an open directory, in the place of what was seen there, or of nothing. `fill` writes
-    the content of a file. Raises MovedOn and OSError; then nothing has changed."""
+    """Put a file or a link into an open directory. It replaces the entry `was`; None if there was no entry. `fill`
+    writes the content of a file. Raises MovedOn and OSError; then nothing has changed."""
     name = os.path.basename(entry.path)
     new = _new_name()
     try:
@@ -65,7 +65,7 @@ def _make_file(parent: int, name: str, entry: SentEntry, was: Facts | None, fill
 
 
 def _mode(entry: SentEntry, was: Facts | None) -> int:
-    """The permissions of a file: those of the old one, and of the new one only whether it can be executed."""
+    """The permissions of a file: those of the old file, with the new file's right to execute."""
     mode = 0o644 if was is None or not stat.S_ISREG(was.mode) else was.mode & 0o777
     return mode | (mode & 0o444) >> 2 if entry.is_executable else mode & ~0o111
 
@@ -94,7 +94,7 @@ def _exchange(parent: int, new: str, name: str, was: Facts) -> None:
 
 
 def remove(parent: int, name: str, was: Facts) -> None:
-    """Remove a file or a link that is as it was seen. Raises MovedOn and OSError; then it is still there."""
+    """Remove a file or a link that has not changed since it was read. Raises MovedOn and OSError; then it stays."""
     aside = _new_name()
     try:
         walker.move(name, parent, aside, parent)
@@ -116,7 +116,7 @@ def make_directory(parent: int, name: str) -> None:
 
 
 def _is(parent: int, name: str, was: Facts) -> bool:
-    """Whether this is the entry that was seen, unchanged. A rename changes the change time, so it is not compared."""
+    """Whether the entry has not changed since it was read. The change time is not compared: a rename changes it."""
     try:
         now = facts_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:

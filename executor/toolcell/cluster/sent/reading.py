@@ -1,4 +1,4 @@
-"""Read a tree that others may change meanwhile: list it, and digest its files. Follows no link and opens no device."""
+"""List a tree that other processes may change, and digest its files. Follows no link and opens no device."""
 
 import os
 import stat
@@ -34,8 +34,8 @@ class UnstableFile(Exception):
 
 @dataclass(slots=True)
 class TreeListing:
-    """The entries of a tree. `cut` is the reason why a part of it is unknown, "" if none is: then a missing path may
-    exist. `unread` are the directories that could not be listed."""
+    """The entries of a tree. `cut` is the reason why a part of the tree is unknown, "" if none is. If it is set, a path
+    may exist without being listed. `unread` are the directories that could not be listed."""
 
     facts: dict[str, Facts] = field(default_factory=dict[str, Facts])
     left_out: list[LeftEntry] = field(default_factory=list[LeftEntry])
@@ -63,15 +63,15 @@ class TreeListing:
 
 
 def facts_of(info: os.stat_result) -> Facts:
-    """The facts by which a change shows."""
+    """The metadata that shows whether a file has changed."""
     return Facts(info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def listed(
     root: Root, exclusions: Exclusions, *, most: int, seconds: float, ignores: bool = False, opens: bool = False
 ) -> TreeListing:
-    """List a tree, at most `most` entries and `seconds` seconds long. `ignores`: obey `.gitignore` files. `opens`: give
-    ourselves access to directories of ours that deny it. Raises OSError if the root cannot be listed."""
+    """List a tree, for at most `most` entries and `seconds` seconds. `ignores`: obey `.gitignore` files. `opens`:
+    change the permissions of our own directories that deny access. Raises OSError if the root cannot be listed."""
     found = TreeListing(exclusions=exclusions)
     budget = Budget(directories=most + 1, entries=most + 256, seconds=seconds)
     ignored: list[tuple[str, tuple[str, ...]]] = []
@@ -189,8 +189,8 @@ def digested(
     *,
     opens: bool = False,
 ) -> SentEntry:
-    """The entry at a path of a listing. `sink` gets the content of a file in pieces. Raises UnstableFile if the entry
-    is another one, or changes meanwhile, and OSError."""
+    """The entry at a path of a listing. `sink` gets the content of a file in pieces. `opens`: change the permissions of
+    our own file that denies access. Raises UnstableFile if the entry has changed since the listing, and OSError."""
     mode = facts.mode & 0o777
     if stat.S_ISDIR(facts.mode):
         return SentEntry(path, "directory", mode)
@@ -219,7 +219,7 @@ def digested(
 
 
 def _open_file(held: int, facts: Facts, *, opens: bool) -> tuple[int, Facts]:
-    """Open a held file for reading. Returns its facts too, which change if we must give ourselves access."""
+    """Open a held file for reading. Returns its facts too, which differ if its permissions had to be changed."""
     try:
         return walker.readable(held), facts
     except PermissionError:
@@ -238,7 +238,7 @@ def _read(fd: int, path: str, size: int, sink: Callable[[bytes], object] | None)
     while left > 0:
         try:
             piece = os.read(fd, min(MIB, left))
-        except BlockingIOError as error:  # somebody has a lease on it
+        except BlockingIOError as error:  # another process has a lease on it
             raise UnstableFile(path) from error
         if not piece:
             raise UnstableFile(path)

@@ -1,4 +1,4 @@
-"""Take a node's diff, and fetch the contents of its files. What it says is checked: a cell has made the names."""
+"""Check a node's diff, and fetch the contents of its files. A cell has chosen the names in the diff."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The sent workspaces of one driver on a node: their contents come in, their copies are made, their diffs go out.
+"""The sent workspaces of one driver on a node: receive their contents, make their copies, send their diffs.
 
 A request is `[op, *arguments]`. A reply is `["ok", *values]`, or `[status, why]` with a status of `REFUSALS`.
 """
@@ -34,7 +34,7 @@ FAILED: Final = "failed"
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """The most bytes of contents in one message."""
 REMOVE_S: Final = 30.0
-"""How long the end of a copy waits for the processes that use it."""
+"""How long the removal of a copy waits for the processes that use it, in seconds."""
 _WORK: Final = Threads(8)
 
 
@@ -60,7 +60,7 @@ class NodeFiles:
             return self._directory, self._store
 
     def close(self) -> None:
-        """Remove the copies, and give the directory up. Contents stay for the next process. Blocks."""
+        """Remove the copies, and release the directory. Contents stay for the next process. Blocks."""
         with self._lock:
             if self._store is not None:
                 self._store.close()
@@ -152,8 +152,8 @@ class SeatFiles:
         rules: Sequence[Any],
         bounds: Sequence[int],
     ) -> list[Any]:
-        """Make a copy of the trees, each laid over the one before it. If contents are lacking, reply with them, and
-        keep those that are there until the copy is open or dropped."""
+        """Make a copy of the trees, each laid over the one before it. If contents are lacking, reply with their
+        digests, and pin the contents that are there until the copy is open or dropped."""
         async with self._turn_of(id):
             if id in self._copies:
                 return [DONE, self._copies[id].path]
@@ -196,7 +196,7 @@ class SeatFiles:
                 return None, lacking
             copy = WorkingCopy(path, tree, Exclusions.from_wire(rules), *bounds)
             copy.make(store)
-        except KeyError:  # a content was damaged, and is not there any more
+        except KeyError:  # a content was damaged and has been removed
             return None, store.lacking([*trees, *digests])
         return copy, []
 
@@ -228,7 +228,7 @@ class SeatFiles:
         return [DONE]
 
     async def _add(self, files: Sequence[Any], id: str) -> list[Any]:
-        """Write files of the driver's own into a copy."""
+        """Write files of the driver into a copy."""
         copy = self._copies.get(id)
         if copy is None:
             return [NO_COPY, "the copy is not on this node any more"]
@@ -247,7 +247,7 @@ class SeatFiles:
         return [DONE]
 
     async def _remove(self, copy: WorkingCopy) -> None:
-        """Remove a copy, as soon as no process writes to it any more."""
+        """Remove a copy. Try again while processes write to it."""
         with anyio.move_on_after(REMOVE_S):
             while True:
                 try:
@@ -258,7 +258,7 @@ class SeatFiles:
                 except OSError as error:
                     _log.info("the copy %s cannot be removed yet: %s", copy.path, error)
                 await anyio.sleep(0.2)
-        _log.warning("the copy %s stays until the node starts again", copy.path)
+        _log.warning("the copy %s stays until the node restarts", copy.path)
 
     async def end(self) -> None:
         """Drop everything, because the driver has left."""

@@ -1,4 +1,4 @@
-"""Send a workspace to a node: what the node lacks, each content once, then the request to open a copy."""
+"""Send a workspace to a node: ask it to open a copy, and send the contents that it lacks, each once."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ __all__ = ["WORK", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed"]
 _log = logging.getLogger("toolcell.cluster")
 ROUNDS: Final = 20
 ROOM_S, ROOM_PAUSE_S = 10.0, 0.3
-"""How long a node may have no room, because other workspaces come in, and how often it is asked again."""
+"""How long a node may have no room while other workspaces arrive, and the pause between requests, in seconds."""
 WORK: Final = Threads(8)
 
 
@@ -48,8 +48,8 @@ class FilesPeer(Protocol):
 
 @dataclass(slots=True)
 class OpenCopy:
-    """A copy on a node. `expected` is what the node has of the directory here, by path, as far as both are the same;
-    `base` also has what came from another directory. The contents that were sent for it are counted."""
+    """A copy on a node. `expected` has the entries of the directory here as they were last sent or brought back, by
+    path. `base` also has the entries of `SentWorkspaces.base`. `contents` and `bytes` count what was sent."""
 
     id: str
     peer: FilesPeer
@@ -61,7 +61,7 @@ class OpenCopy:
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def settle(self, paths: Sequence[str], made: Mapping[str, SentEntry]) -> None:
-        """Note what is now the same here and in the copy."""
+        """Note the paths that have the same state here and in the copy now."""
         for entries in (self.expected, self.base):
             for path in paths:
                 if path in made:
@@ -77,7 +77,7 @@ class ContentSender:
         self._options = options
         self._turns: dict[str, anyio.Lock] = {}
         self.sent_contents: Counter[str] = Counter()
-        """By node: the contents that were sent there. One that the node has is not sent again."""
+        """By node: the number of contents that were sent there."""
         self.sent_bytes: Counter[str] = Counter()
 
     async def open(self, peer: FilesPeer, session_id: str, sources: Sequence[SourceTree]) -> OpenCopy:
@@ -109,8 +109,8 @@ class ContentSender:
         try:
             await copy.peer.ask(["drop", copy.id])
         except NodeGone:
-            pass  # it has gone with its node
-        except (OSError, NoThread) as error:  # it goes with this driver's seat
+            pass  # the copy is lost with its node
+        except (OSError, NoThread) as error:  # the node removes the copy with this driver's seat
             _log.warning("the copy %s could not be removed: %s", copy.id, error)
 
     async def _opened(self, copy: OpenCopy, request: Sequence[object], sources: Sequence[SourceTree]) -> None:
@@ -154,7 +154,7 @@ def _merged(sources: Sequence[SourceTree]) -> tuple[TreeManifest, Exclusions]:
 
 
 def _places(digests: Sequence[bytes], sources: Sequence[SourceTree]) -> list[ContentPlace]:
-    """Where contents are here: a manifest, or a file. Raises SendFailed for one that is in no tree."""
+    """The places of contents here: a manifest, or a file. Raises SendFailed for a content that is in no tree."""
     manifests = {each.manifest.digest: each.manifest for each in sources}
     places: list[ContentPlace] = []
     for digest in digests:

@@ -1,4 +1,4 @@
-"""The directory in which a node keeps contents and copies: its own, below /var/tmp or a path of the program."""
+"""The directory in which a node keeps contents and copies, below /var/tmp or below a path of the program."""
 
 import errno
 import os
@@ -17,8 +17,8 @@ COPIES, STORE = "copies", "store"
 
 
 class NodeDirectory:
-    """The first directory `0`, `1`, … of `above` that no living process has. Its contents are kept from process to
-    process; copies of an earlier process are removed. Raises OSError if there is none, or others can access it."""
+    """The first directory `0`, `1`, … below `above` that no other process has locked. It keeps the contents of an
+    earlier process, and removes the copies. Raises OSError if all are locked, or if other users can access one."""
 
     def __init__(self, above: str | None = None) -> None:
         self.above = os.path.realpath(above or f"{_ABOVE}/toolcell-nodes-{os.geteuid()}")
@@ -42,7 +42,7 @@ class NodeDirectory:
         return f"<NodeDirectory {self.path}>"
 
     def close(self) -> None:
-        """Remove the copies, and let another process have the directory."""
+        """Remove the copies, and unlock the directory."""
         if self._lock >= 0:
             with Root(self.path) as root:
                 walker.remove(COPIES, root.fd)

@@ -17,8 +17,9 @@ from .reading import DigestCache, LeftEntry, TreeListing, UnstableFile, digested
 
 __all__ = ["SourceTree", "read_source"]
 
-LOOK_S: Final = 30.0
-LOOK_FURTHER: Final = 10
+SCAN_S: Final = 30.0
+"""How long the listing of a workspace may take, in seconds."""
+SCAN_FURTHER: Final = 10
 """A tree is listed up to this multiple of its bound, so that the error can name its biggest parts."""
 PARTS, PART_SHARE = 3, 0.8
 
@@ -39,7 +40,7 @@ def read_source(path: str, options: SentWorkspaces, cache: DigestCache) -> Sourc
     """Read the directory at a real path. Raises WorkspaceTooLarge, and OSError if it cannot be listed. Blocks."""
     with Root(path) as root:
         most = options.max_files
-        listing = listed(root, options.exclusions, most=most * LOOK_FURTHER, seconds=LOOK_S, ignores=options.gitignore)
+        listing = listed(root, options.exclusions, most=most * SCAN_FURTHER, seconds=SCAN_S, ignores=options.gitignore)
         _require_bounds(path, listing, options)
         entries: list[SentEntry] = []
         places: dict[bytes, str] = {}
@@ -56,7 +57,7 @@ def read_source(path: str, options: SentWorkspaces, cache: DigestCache) -> Sourc
 
 
 def _entry(root: Root, path: str, listing: TreeListing, cache: DigestCache) -> SentEntry | None:
-    """An entry of the listing; None if it has gone, or is left out."""
+    """An entry of the listing; None if it was deleted or is left out."""
     try:
         return digested(root, path, listing.facts[path], cache=cache)
     except UnstableFile:
@@ -69,7 +70,7 @@ def _entry(root: Root, path: str, listing: TreeListing, cache: DigestCache) -> S
 
 
 def _again(root: Root, path: str, listing: TreeListing) -> SentEntry | None:
-    """Read an entry that has changed meanwhile once more."""
+    """Read an entry again that changed while it was read."""
     try:
         facts = facts_of(root.stat(path))
         return digested(root, path, facts) if stat.S_IFMT(facts.mode) == stat.S_IFMT(listing.facts[path].mode) else None
@@ -118,7 +119,7 @@ def _require_bounds(path: str, listing: TreeListing, options: SentWorkspaces) ->
 
 
 def _biggest(facts: Mapping[str, Facts], *, by_count: bool) -> list[tuple[str, int, int]]:
-    """The parts that take most. A directory of which one entry is most is named by that entry."""
+    """The largest parts. If one entry makes up most of a directory, that entry is named instead."""
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     below: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""The sent workspaces of a driver's sessions: read at the opening, sent at the first call, brought back at the end."""
+"""The sent workspaces of a driver's sessions: read at the opening, sent at the first call, fetched at the close."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ MOST_OUTPUT: Final = 64 * 1024 * 1024
 
 @dataclass(eq=False, slots=True)
 class _SentTree:
-    """The workspace of a session, and of those below it that work in it. `copy` is None while no node has it."""
+    """The workspace of a session and of its children that work in it. `copy` is None while no node has a copy."""
 
     id: str
     root: str
@@ -57,7 +57,7 @@ class _SentTree:
     """The calls that may have changed the copy since it was made or last brought back."""
     loss: str = ""
     note: str = ""
-    """The loss, until a result has told it."""
+    """The loss, until a result has reported it."""
     outputs: deque[str] = field(default_factory=deque[str])
     """The outputs that were saved here and are not in the copy, by path."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -68,7 +68,8 @@ class _SentTree:
 
 
 class SentTrees:
-    """All of them. `on_ready` is called when a copy is open, `on_failed` with the sessions of one that cannot be."""
+    """The sent workspaces of all sessions. `on_ready` is called when a copy is open. `on_failed` is called with the
+    sessions whose workspace could not be sent, and the reason."""
 
     def __init__(
         self,
@@ -110,8 +111,8 @@ class SentTrees:
         return id if tree is None else tree.id
 
     def preparing(self, id: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Reads the workspace of a new session; None if that is its parent's. Raises WorkspaceTooLarge and
-        UsageError."""
+        """A function that reads the workspace of a new session; None if the session works in its parent's copy. The
+        function raises WorkspaceTooLarge and UsageError."""
         tree = self._trees.get(id)
         return None if tree is None else partial(self._prepare, tree)
 
@@ -133,7 +134,7 @@ class SentTrees:
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def is_open(self, id: str, peer: FilesPeer) -> bool:
-        """Whether the node has the session's copy. Otherwise its sending begins, unless it is under way."""
+        """Whether the node has the session's copy. If not, send it, unless that is under way."""
         tree = self._of[id]
         is_there = tree.is_on(peer)
         if is_there and not tree.outputs and not tree.is_sending:
@@ -147,7 +148,7 @@ class SentTrees:
         return False
 
     def _on_saved(self, workspace: Path, path: str) -> None:
-        """Note an output that a model may want to read. Called in threads."""
+        """Note a saved output that a model may want to read. Called in threads."""
         for tree in list(self._trees.values()):
             if tree.copy is not None and f"{workspace}/".startswith(f"{tree.root}/"):
                 tree.outputs.append(os.path.relpath(workspace / path, tree.root))
@@ -168,7 +169,7 @@ class SentTrees:
         self._on_ready()
 
     def where(self, id: str) -> tuple[str, str]:
-        """The copy of an open tree, and the directory here that it stands for."""
+        """The id of a session's copy, and the directory here that was copied."""
         tree = self._of[id]
         return "" if tree.copy is None else tree.copy.id, tree.root
 
@@ -177,7 +178,7 @@ class SentTrees:
         return tree is not None and tree.is_sending
 
     def ran(self, id: str, *, writes: bool) -> str:
-        """Note a call. Returns what it must be told of an earlier loss, once."""
+        """Note a call. Returns the notice of an earlier loss once, otherwise ""."""
         tree = self._of[id]
         tree.calls += writes
         note, tree.note = tree.note, ""
@@ -240,7 +241,7 @@ class SentTrees:
     # -- losses -------------------------------------------------------------------------------------------------------
 
     def lost(self, peer: FilesPeer, why: str) -> None:
-        """Forget the copies on a lost node. They are made again, of the files that are here then, at the next call."""
+        """Forget the copies on a lost node. The next call makes new copies, from the files that are here then."""
         for tree in self._trees.values():
             if not tree.is_on(peer):
                 continue
@@ -257,15 +258,16 @@ class SentTrees:
     # -- bringing back ------------------------------------------------------------------------------------------------
 
     def returning(self, id: str, *, last: bool) -> Callable[[], Coroutine[Any, Any, WorkspaceReturn]] | None:
-        """Brings the changes of a session's workspace back. With `last`, after the calls there have ended, and the copy
-        is removed; then only for the session whose workspace it is. None if there is nothing to bring."""
+        """A function that brings the changes of a session's workspace back; None if there is nothing to bring. With
+        `last`, the calls there end first, and the copy is removed afterwards. Then it is also None for a session that
+        works in its parent's copy."""
         tree = self._of.get(id)
         if tree is None or (last and tree.id != id) or not (tree.copy or tree.loss):
             return None
         return partial(self._return_in_background, tree, last)
 
     async def _return_in_background(self, tree: _SentTree, last: bool) -> WorkspaceReturn:
-        """Bring the changes back, also if the caller is cancelled meanwhile."""
+        """Bring the changes back, even if the caller is cancelled meanwhile."""
         reports: list[WorkspaceReturn] = []
         is_over = anyio.Event()
 
