@@ -91,6 +91,7 @@ class ClusterPool:
         self._members = members
         self._terms = terms or NodeTerms()
         self._identity = DriverIdentity(lease_s, self._terms)
+        self._allow_missing = host.allow_missing.union(self._terms.allow_missing)
         self._start_s = start_s
         self._min_nodes = min_nodes
         self._labels = labels
@@ -133,7 +134,7 @@ class ClusterPool:
                 raise self._none_started()
             self.report = SandboxReport.from_wire(up.told.report)
             try:
-                self.report.require(self._host.allow_missing)
+                self.report.require(self._allow_missing)
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
         except BaseException:
@@ -224,7 +225,7 @@ class ClusterPool:
         if self._is_open:
             assert peer.told is not None
             try:
-                SandboxReport.from_wire(peer.told.report).require(self._host.allow_missing)
+                SandboxReport.from_wire(peer.told.report).require(self._allow_missing)
             except SandboxError as error:
                 peer.unfit = f"{error} {error.cure}"
                 peer.leave()

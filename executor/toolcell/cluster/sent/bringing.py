@@ -1,5 +1,6 @@
 """Bring the changes of a copy back into the workspace here."""
 
+import logging
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from .sending import WORK, OpenCopy
 __all__ = ["brought_back"]
 
 _NO_BOUND = 2**62
+_log = logging.getLogger("toolcell.cluster")
 
 
 async def brought_back(
@@ -31,8 +33,8 @@ async def brought_back(
     policy: ConflictPolicy,
 ) -> WorkspaceReturn:
     """Fetch all changes of a copy, then write them below `root`. The lock `turn` excludes other returns to `root`. The
-    calls of the sessions `ending` end first. Raises NodeGone if the node is lost before everything is fetched; then
-    nothing was written. Raises OSError, also if the changes were written but the node could not be told."""
+    calls of the sessions `ending` end first. Raises NodeGone if the node is lost before everything is fetched,
+    and OSError. Then nothing was written, or, if the file system here has failed, a part of it."""
     answer = await copy.peer.ask(["changes", copy.id, list(ending)])
     if answer[0] != DONE:
         raise OSError(str(answer[1]))
@@ -55,8 +57,8 @@ async def brought_back(
     copy.settle(applied.settled, received.made)
     try:
         await copy.peer.ask(["settle", copy.id, list(applied.settled)])
-    except NodeGone:
-        pass  # what was written stays written
+    except (NodeGone, OSError) as error:  # the next return compares these files again
+        _log.warning("the node of the copy %s was not told what is written: %s", copy.id, error)
     return applied.report
 
 

@@ -82,10 +82,10 @@ class WorkingCopy:
         the directory is removed."""
         above = os.path.dirname(self.path)
         os.makedirs(above, 0o700)
-        room = os.statvfs(above)
-        if room.f_bavail * room.f_frsize < self._bytes + SPARE_BYTES:
-            raise CopyRoom(errno.ENOSPC, f"the disk of the node has no room for {self._bytes:,} bytes", above)
         try:
+            room = os.statvfs(above)
+            if room.f_bavail * room.f_frsize < self._bytes + SPARE_BYTES:
+                raise CopyRoom(errno.ENOSPC, f"the disk of the node has no room for {self._bytes:,} bytes", above)
             os.mkdir(self.path, 0o755)
             for entry in self._base.values():
                 self._make_entry(entry, store)

@@ -238,7 +238,7 @@ class SeatFiles:
 
     async def _drop(self, id: str) -> list[Any]:
         copy = self._copies.pop(id, None)
-        store = self._files.opened()[1]
+        _directory, store = await _WORK.run(self._files.opened)
         self._unpin(store, id)
         self._turns.pop(id, None)
         if copy is not None:
