@@ -248,6 +248,20 @@ def test_a_session_with_cells_leaves_a_place_to_one_that_is_awaited_and_runs_no_
     assert found(more, [*busy[1:], working], "flood quiet") == [Spawn(more.spec)], "it runs its call"
 
 
+def test_a_session_without_running_calls_gets_a_cell_in_a_pool_of_two() -> None:
+    """Otherwise its call would wait for as long as the other session is awaited."""
+    run, other = FakeRun(spec("slow", grants="read write")), ["slow", "quiet"]
+    for idle in (cell(spec("slow")), cell(spec("slow", kept="repl"))):
+        assert plan([run], [idle], Room(2, 2), set(), 100.0, other) == [Spawn(run.spec)]
+
+
+def test_a_session_evicts_its_own_idle_cell_to_leave_a_place_but_no_kept_process() -> None:
+    run, awaited = FakeRun(spec("slow", grants="read write")), ["slow", "quiet"]
+    busy, idle, kept = cell(spec("slow"), State.BUSY), cell(spec("slow")), cell(spec("slow", kept="repl"))
+    assert plan([run], [busy, idle], Room(3, 3), set(), 100.0, awaited) == [Retire(idle.id), Spawn(run.spec)]
+    assert plan([run], [busy, kept], Room(3, 3), set(), 100.0, awaited) == []
+
+
 def test_a_session_leaves_two_places_to_more_sessions_than_one() -> None:
     """One that begins to flood the pool, too, would take the place of the quiet one."""
     busy = [cell(spec("flood"), State.BUSY) for _ in range(2)]

@@ -12,8 +12,9 @@ a session, the oldest is next. The rules, in order, for each waiting call:
    evicted only if there is no other idle cell. Its state is lost, so it may tear down first, and the call waits until
    the process is gone. A session that has cells does not take one that another session has just used, unless the other
    has more cells.
-6. A session that has cells leaves places to the sessions that are awaited and have no calls now: a place for one of
-   them, or places for two if there are more. A place is room for a cell, or an idle cell of such a session.
+6. A session that has running calls leaves places to the sessions that are awaited and have no calls now: a place for
+   one of them, or places for two if there are more. A place is room for a cell, or an idle cell of such a session. If a
+   place is missing, the longest idle cell of the session itself is evicted, but no kept process.
 7. Otherwise the call waits.
 """
 
@@ -214,6 +215,8 @@ class _Crowd:
         if self._total >= self._room.cells:
             victims += self._victims(lambda cell: self._may_take(session_id, cell))
         self._count(key, 1)
+        if not self._leaves_places(session_id):
+            victims += self._victims(lambda cell: cell.key.session_id == session_id and not cell.key.kept_tool)
         if self._is_over(key) or not self._leaves_places(session_id):
             self._count(key, -1)
             for cell in victims:
@@ -230,11 +233,14 @@ class _Crowd:
         )
 
     def _leaves_places(self, session_id: str) -> bool:
-        """Whether the session leaves places to others, or need not."""
+        """Whether the session leaves places to others, or need not, because it has no running call."""
         left = self._room.cells - self._total
         if left >= MOST_PLACES or self._per_session[session_id] < 2:
             return True
         idle = Counter(cell.key.session_id for cell in self.idle.values())
+        leaving = sum(cell.key.session_id == session_id for cell in self._leaving.values())
+        if self._per_session[session_id] - idle[session_id] - leaving < 2:
+            return True
         return has_places(left, self._awaited, idle, self._waiting | (self._per_session - idle).keys() | {session_id})
 
     def _is_over(self, key: CellKey) -> bool:
