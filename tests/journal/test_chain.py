@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from toolcell.journal import chain
-from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, new_packer
+from toolcell.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, entries, new_packer
 from toolcell.journal.journal import Record
 
 
@@ -104,6 +104,14 @@ def test_an_object_whose_repr_fails_does_not_lose_the_record() -> None:
         _, entry = entry_of(Head(), Record("log", "main-1", "c", {"value": Bad()}), new_packer())
         record = next(entries(io.BytesIO(entry))).record
         assert (record.call_id, record.data) == ("c", {"unreadable": "KeyError"})
+
+
+def test_data_beyond_the_bound_is_left_out_so_that_the_record_stands_in_no_ones_way() -> None:
+    head, large = entry_of(Head(), Record("call", "main-1", "c", {"value": "x" * MAX_BODY_BYTES}), new_packer())
+    _, after = entry_of(head, Record("call", "main-1", "d", {"value": 1}), new_packer())
+    first, second = [each.record for each in entries(io.BytesIO(large + after))]
+    assert (first.call_id, list(first.data)) == ("c", ["unreadable"]) and "16,777," in first.data["unreadable"]
+    assert (second.call_id, second.data) == ("d", {"value": 1})
 
 
 @pytest.mark.parametrize("value", [Path("a"), 2**64, -(2**70)])

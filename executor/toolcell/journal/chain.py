@@ -77,14 +77,17 @@ def new_packer() -> msgpack.Packer:
 
 
 def entry_of(last: int, before: bytes, record: Record, packer: msgpack.Packer) -> tuple[bytes, bytes]:
-    """The digest and the bytes of the entry after the one with the number `last` and the digest `before`. Raises
-    ValueError for a record of more than `MAX_BODY_BYTES`."""
+    """The digest and the bytes of the entry after the one with the number `last` and the digest `before`. The data of a
+    record of more than `MAX_BODY_BYTES` is left out. Raises ValueError if the rest is still too large."""
     try:
         body = packer.pack((last + 1, *record))
     except Exception:
         packer.reset()
         body = _body_of_any(last + 1, record)
     size = len(body)
+    if size > MAX_BODY_BYTES:  # it must not stand in the way of later records
+        body = _body_of_any(last + 1, record._replace(data={"unreadable": f"a record of {size:,} bytes"}))
+        size = len(body)
     if size > MAX_BODY_BYTES:
         raise ValueError(f"a record of {size:,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
     digest = _sha256(before + body).digest()
