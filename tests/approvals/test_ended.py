@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.approvals.ended import EndedList
+from toolcell.approvals.ended import MOST_BYTES, EndedList
 from toolcell.approvals.signing import Signer
 
 SIGNER = Signer(b"k" * 32)
@@ -47,6 +47,20 @@ def test_lines_that_were_edited_or_cut_off_are_left_out(path: Path) -> None:
     )
     assert EndedList(path, SIGNER).read() == {"b": "withdrawn"}
     assert EndedList(path, Signer(b"x" * 32)).read() == {}
+
+
+def test_a_line_after_one_that_a_power_failure_cut_off_holds(path: Path) -> None:
+    EndedList(path, SIGNER).add("a", "withdrawn")
+    path.write_bytes(path.read_bytes() + b"withdrawn b 12")
+    EndedList(path, SIGNER).add("c", "revoked")
+    assert EndedList(path, SIGNER).read() == {"a": "withdrawn", "c": "revoked"}
+
+
+def test_a_file_beyond_the_bound_is_an_error_because_an_approval_in_the_rest_would_hold(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(OSError, match="more than 16,777,216 bytes"):
+        EndedList(path, SIGNER).read()
 
 
 def test_what_the_journal_knows_is_removed_and_what_others_add_meanwhile_stays(path: Path) -> None:

@@ -21,7 +21,7 @@ _log = logging.getLogger("toolcell.approval")
 _KIND: Final = "ended.2"
 EndedBy = Literal["withdrawn", "revoked"]
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""The most that is read."""
+"""The most that is read. A supervisor's start removes lines, so a larger file is damaged."""
 
 
 class EndedList:
@@ -38,6 +38,8 @@ class EndedList:
         line = f"{how} {id} {self._signer.of(_KIND, id, how.encode()).hex()}\n".encode()
         with self._locked() as fd:
             size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":  # a power failure has cut the last line off
+                line = b"\n" + line
             if os.write(fd, line) != len(line):
                 os.ftruncate(fd, size)
                 raise OSError(errno.ENOSPC, "the disk is full", str(self._path))
@@ -51,9 +53,11 @@ class EndedList:
             return self._found
         if (found.st_ino, found.st_size) != self._seen:
             with open(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
-                lines = file.read(MOST_BYTES).splitlines()
+                lines = file.read(MOST_BYTES + 1)
+            if len(lines) > MOST_BYTES:  # an approval in the rest would hold again
+                raise OSError(errno.EFBIG, f"has more than {MOST_BYTES:,} bytes", str(self._path))
             self._seen = found.st_ino, found.st_size
-            self._found |= dict(filter(None, map(self._parsed, lines)))
+            self._found |= dict(filter(None, map(self._parsed, lines.splitlines())))
         return self._found
 
     def remove(self, known: Container[str]) -> None:
