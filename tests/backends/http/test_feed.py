@@ -87,6 +87,15 @@ async def test_a_request_is_left_while_it_is_under_way_and_its_number_is_not_tak
         feeds.begin(1, anyio.CancelScope())
 
 
+async def test_a_request_that_was_left_before_it_began_is_cancelled_when_it_begins() -> None:
+    feeds = Feeds()
+    feeds[1].leave()
+    with anyio.CancelScope() as scope:
+        feeds.begin(1, scope)
+        await anyio.sleep(1)
+    assert scope.cancelled_caught
+
+
 def test_requests_that_are_watched_in_one_call_have_a_bound() -> None:
     feeds = Feeds()
     for number in range(1, FEEDS + 1):

@@ -54,9 +54,9 @@ class Feed:
             self._changed.set()
 
     def leave(self) -> None:
-        """Cancel the request, if it is under way: the call does not want the rest."""
+        """Cancel the request, now or when it begins: the call does not want the rest."""
+        self.is_left = True
         if self.scope is not None:
-            self.is_left = True
             self.scope.cancel()
 
     def end(self) -> None:
@@ -99,4 +99,6 @@ class Feeds:
         if feed.scope is not None or feed.is_over:
             raise Refused(f"The number {number} is another request's. Take another number.")
         feed.scope = scope
+        if feed.is_left:
+            scope.cancel()
         return feed

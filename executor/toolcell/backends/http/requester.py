@@ -58,7 +58,7 @@ class Requester:
         return await self._feeds[number].fetch()
 
     def leave(self, number: int) -> None:
-        """End a watched request, if it is under way."""
+        """End a watched request, now or when it begins."""
         self._feeds[number].leave()
 
     async def request(
