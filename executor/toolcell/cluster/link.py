@@ -10,11 +10,15 @@ from typing import Any, Final
 
 import msgpack
 
-__all__ = ["UNPACKABLE", "BatchLink", "pack", "unpack"]
+__all__ = ["MOST_FRAMES", "UNPACKABLE", "WINDOW_S", "BatchLink", "pack", "unpack"]
 
 UNPACKABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 """The exceptions of `pack`, for a value that msgpack cannot carry."""
 
+MOST_FRAMES: Final = 64
+"""The frames of one batch, at which an end sends it."""
+WINDOW_S: Final = 0.0004
+"""How long a frame waits for others while more calls run, in seconds."""
 MOST_EARLY: Final = 1_024
 """The most out-of-order batches that are buffered. The other end has far fewer in flight."""
 

@@ -13,7 +13,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
-from .link import UNPACKABLE, BatchLink, pack, unpack
+from .link import MOST_FRAMES, UNPACKABLE, WINDOW_S, BatchLink, pack, unpack
 from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED, UNFIT
 from .terms import NodeTerms
@@ -21,10 +21,8 @@ from .terms import NodeTerms
 __all__ = ["DriverIdentity", "Exchanger", "NodeGone", "Peer", "PeerOwner"]
 
 _log = logging.getLogger("toolcell.cluster")
-MOST_FRAMES: Final = 64
 MOST_UNDER_WAY: Final = 2
 """While so many batches are in flight, frames are collected into one batch, up to `MOST_FRAMES` or for `WINDOW_S`."""
-WINDOW_S: Final = 0.0004
 OPEN: Final = 2
 """The exchanges that a driver keeps waiting at the node, so that the node can send at any time."""
 RETRY_S: Final = 0.1

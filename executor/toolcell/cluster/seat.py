@@ -34,7 +34,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 
-from .link import BatchLink
+from .link import MOST_FRAMES, WINDOW_S, BatchLink
 from .messages import (
     AnswerRequest,
     CondemnCell,
@@ -59,9 +59,6 @@ from .sent.seat_files import NodeFiles, SeatFiles
 __all__ = ["Seat"]
 
 _log = logging.getLogger("toolcell.cluster")
-WINDOW_S = 0.0004
-"""How long a message waits for others while more calls of the driver run, in seconds."""
-MOST_FRAMES = 64
 MOST_PARKED = 4
 """The most exchanges of a driver that wait for messages. One more ends the wait of the oldest."""
 QUIET_S = 10.0

@@ -128,21 +128,18 @@ class RayMembers:
 
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """Call the machine's actor. `done` gets the reply on a thread of Ray's."""
-        actor = self._actors.get(node_id)
-        if actor is None:
-            done(NodeGone("its actor has ended"))
-            return
-        with self._lock:
-            self._under_way += 1
-        try:
-            future = actor.exchange.remote(data).future()
-        except Exception as error:
-            self._done(node_id, actor, done, error)
-            return
-        future.add_done_callback(partial(self._ended, node_id, actor, done))
+        self._call(node_id, done, lambda actor: actor.exchange.remote(data))
 
     def files(self, node_id: str, data: bytes, payload: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """Ask the machine's actor about files. `done` gets the reply on a thread of Ray's."""
+
+        def begin(actor: Any) -> Any:
+            return actor.files.remote(data, self._ray.put(payload) if len(payload) > STORED_BYTES else payload)
+
+        self._call(node_id, done, begin)
+
+    def _call(self, node_id: str, done: Callable[[bytes | Exception], None], begin: Callable[[Any], Any]) -> None:
+        """Call the machine's actor by `begin`, which returns the reference of the reply."""
         actor = self._actors.get(node_id)
         if actor is None:
             done(NodeGone("its actor has ended"))
@@ -150,8 +147,7 @@ class RayMembers:
         with self._lock:
             self._under_way += 1
         try:
-            sent = self._ray.put(payload) if len(payload) > STORED_BYTES else payload
-            future = actor.files.remote(data, sent).future()
+            future = begin(actor).future()
         except Exception as error:
             self._done(node_id, actor, done, error)
             return
