@@ -1,7 +1,9 @@
 """What tests of several folders share."""
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 
@@ -17,3 +19,14 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
         await anyio.sleep(0.005)
+
+
+def nest(root: Path, levels: int, name: str = "d" * 100) -> int:
+    """Directories in each other, made one by one; the innermost, open."""
+    fd = os.open(root, os.O_PATH)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=fd)
+        below = os.open(name, os.O_PATH, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    return fd

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import nest
 
 from toolcell_sandbox import CellProfile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
@@ -417,17 +418,6 @@ def test_a_directory_that_the_call_closed_is_looked_into(root: Path, quarantine:
     for path in ("shut/.vscode", "shut"):
         (root / path).chmod(0)
     assert told(root, settled(tree, before, quarantine)) == {"shut/.vscode": "made"}
-
-
-def nest(root: Path, levels: int, name: str = "d" * 100) -> int:
-    """Directories in each other, made one by one; the innermost, open."""
-    fd = os.open(root, os.O_PATH)
-    for _ in range(levels):
-        os.mkdir(name, dir_fd=fd)
-        below = os.open(name, os.O_PATH, dir_fd=fd)
-        os.close(fd)
-        fd = below
-    return fd
 
 
 def test_what_is_nested_deeper_than_any_path_is_found_and_moved(root: Path, quarantine: Quarantine) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.helpers import nest
 
 from toolcell_sandbox import changes
 from toolcell_sandbox.changes import ChangedFile, WatchedTree
@@ -183,13 +184,7 @@ def test_a_flood_is_bounded_and_told(tree: WatchedTree, tmp_path: Path, monkeypa
 
 
 def test_a_deep_tree_takes_bounded_time(tree: WatchedTree, tmp_path: Path) -> None:
-    at = os.open(tmp_path, os.O_PATH)
-    for _ in range(2_000):
-        os.mkdir("deep-directory", dir_fd=at)
-        below = os.open("deep-directory", os.O_PATH, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
+    os.close(nest(tmp_path, 2_000, "deep-directory"))
     began = time.monotonic()
     told = tree.look(10)
     took = time.monotonic() - began

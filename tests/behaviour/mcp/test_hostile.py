@@ -77,17 +77,22 @@ async def test_a_worker_gets_nothing_of_a_hostile_server(opened: Opened, toolset
         ("eats", LimitExceeded, "memory"),
         ("parent", Crashed, "SIGKILL"),
         ("huge", LimitExceeded, "result"),
+        ("asks", ExecutionError, "more than 100 questions"),
+        ("holds", Crashed, "exited with code 7"),
+        ("killsall", Crashed, "SIGKILL"),
+        ("deaf", Timeout, "deadline"),
     ],
 )
 async def test_a_call_that_a_server_abuses_is_a_typed_error_and_the_session_goes_on(
     opened: Opened, toolset: Make, behaviour: str, kind: type[Any], said: str
 ) -> None:
-    session = await opened(toolset(behaviour, timeout=2.0 if behaviour == "silent" else 20.0))
+    session = await opened(toolset(behaviour, timeout=2.0 if behaviour in ("silent", "deaf") else 20.0))
     if behaviour == "spins":
         session = await session.open_child("branch", profile=session_profile(session, cpu_s=1.0))
-    result = await echoed(session)
+    begun = time.monotonic()
+    result = await echoed(session, "x" * 1_000_000 if behaviour == "deaf" else "x")
     assert isinstance(result.error, kind), result.error
-    assert said in result.error.message
+    assert said in result.error.message and time.monotonic() - begun < 2 * SOON_S
     assert (await session.call("shell", {"command": "echo on"})).error is None
     assert "echo" in await names(session)  # the server was started again
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import nest
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -388,12 +389,7 @@ def test_names_that_a_later_session_protects_are_held_as_they_were_when_it_came(
 
 
 def test_a_path_of_any_length_takes_a_look_no_longer_than_its_bound(work: Path) -> None:
-    fd = os.open(work, os.O_PATH)
-    for _ in range(1_000):
-        os.mkdir("d" * 250, dir_fd=fd)
-        below = os.open("d" * 250, os.O_PATH, dir_fd=fd)
-        os.close(fd)
-        fd = below
+    fd = nest(work, 1_000, "d" * 250)
     for number in range(100):
         os.close(os.open(f"{number}.pth", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
     os.close(fd)
@@ -539,12 +535,7 @@ def test_a_directory_that_was_replaced_is_not_touched_and_told(work: Path, quara
 
 
 def test_a_look_holds_few_descriptors_in_a_tree_of_any_depth(work: Path) -> None:
-    fd = os.open(work, os.O_PATH)
-    for _ in range(2_000):
-        os.mkdir("d", dir_fd=fd)
-        below = os.open("d", os.O_PATH, dir_fd=fd)
-        os.close(fd)
-        fd = below
+    fd = nest(work, 2_000, "d")
     os.mkdir(".vscode", dir_fd=fd)
     os.close(fd)
     most, scandir = 0, os.scandir

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.helpers import nest
 
 from toolcell.cluster.sent.blobs import BlobStore
 from toolcell.cluster.sent.copies import CopyChanges, WorkingCopy
@@ -152,16 +153,7 @@ def test_a_tree_beyond_the_bounds_of_a_scan_deletes_nothing(copy: WorkingCopy, s
 
 
 def test_a_deep_tree_costs_no_more_than_its_bound(copy: WorkingCopy, store: BlobStore) -> None:
-    def change(top: Path) -> None:
-        held = os.open(top, os.O_RDONLY)
-        for _ in range(300):
-            os.mkdir("d", dir_fd=held)
-            below = os.open("d", os.O_RDONLY, dir_fd=held)
-            os.close(held)
-            held = below
-        os.close(held)
-
-    found = look(copy, store, change)
+    found = look(copy, store, lambda top: os.close(nest(top, 300, "d")))
     assert len(found.made) < 101
     assert ("its path is too long or too deep" in dict(found.left_out).values()) or found.left_count
     assert found.gone == []
