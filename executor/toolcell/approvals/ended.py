@@ -1,7 +1,9 @@
-"""The list of withdrawn and revoked approvals beside the database, which holds if the database is put back from a copy.
+"""The list of withdrawn and revoked approvals, in a file beside the database. It holds if the database is put back
+from a copy.
 
-Each line has how an approval ended, its id and a signature. A line is on the disk before the database says so. The next
-supervisor writes a record into the journal, and removes a line once the journal has had its record at a start.
+Each line has how an approval ended, its id and a signature. The line is on the disk before the database has the end.
+The next supervisor writes a record into the journal. At its start, a supervisor removes the lines whose records the
+journal has.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Draft the result and the record of a call: what is known of them before it ends.
+"""Draft the result and the record of a call: the fields that are known before it ends.
 
 The draft is made when the call is sent, while the cell works on it, so the caller does not wait for it.
 """
@@ -20,7 +20,7 @@ _BLANK: Mapping[str, Any] = vars(ToolResult())
 
 @final
 class CallDraft(NamedTuple):
-    """What is known of a call before it ends."""
+    """The fields of a call's result and record that are known before it ends."""
 
     fields: Mapping[str, Any]
     """All fields of its result, as if it had no output and had used nothing."""

@@ -1,7 +1,7 @@
 """A trick for kept processes: while an answer is about to arrive, the event loop polls instead of sleeping.
 
 A process that sleeps for some microseconds pays more for falling asleep and waking up than for the wait, and its next
-instructions run slowly, because the core has forgotten them.
+instructions run slowly, because they are no longer in the core's caches.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from .switches import is_on
 
 QUICK_S: Final = 0.0002
 """The longest that a loop is kept awake for one answer, in seconds. A kept process that does next to nothing answers in
-a quarter of that. Only a process that has answered its last call in this time is waited for so."""
+a quarter of that. The loop stays awake only for a process that answered its last call within this time."""
 IN_A_ROW_S: Final = 0.001
-"""A loop is kept awake only for calls that follow one another in less time than this: others have no use for it."""
+"""A loop is kept awake only for a call that begins within this time after the last one, in seconds."""
 LOOK_S: Final = 0.05
 MOST_SWITCHES: Final = 50.0
 """A core is contended if the loop's thread has lost it more often than so many times in a second, looked at every
-`LOOK_S`. Then the loop sleeps: polling would take time from other programs, and who sleeps gets a core back sooner."""
+`LOOK_S`. Then the loop sleeps. Polling would take time from other programs, and the kernel favours a thread that slept."""
 IS_ON: Final = is_on("stay_awake")
 _now = time.monotonic
 

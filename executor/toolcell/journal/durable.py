@@ -157,7 +157,7 @@ class DurableJournal:
         return ""
 
     def announce(self, record: Record) -> bool:
-        """Append a record without which the step that it tells of must not be done. Returns whether that has worked."""
+        """Append a record that must precede its step. Returns False if it could not be written; then skip the step."""
         if self.intend(record):
             return False
         self.beside.write(record)

@@ -293,7 +293,7 @@ class Pool:
         self._states.pop(session_id, None)
         self._rivals.forget(session_id)
         if self.waiting:
-            self._reactor.soon(self._pump)  # no place is left to this session any more
+            self._reactor.soon(self._pump)  # the plan no longer leaves a place to this session
 
     def session_opened(
         self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]

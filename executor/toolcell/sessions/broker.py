@@ -186,7 +186,7 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
 """All operations, each with the capability that puts it into a call's table."""
 
 OF_A_REQUEST = frozenset({"http.events", "http.leave"})
-"""Operations that belong to one of `http.request`, whose record is theirs."""
+"""Operations on a running `http.request`. The record of the request covers them."""
 _READING = OF_A_REQUEST | {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"}
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 

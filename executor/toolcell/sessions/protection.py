@@ -152,9 +152,8 @@ class _GuardedRoot:
         self._require_answers()
         done: list[T] = []
         running = WorkInThread(lambda: done.append(work()), done)
-        with anyio.move_on_after(
-            ANSWER_S, shield=True
-        ):  # the tree is not left to a thread for a cancelled caller's sake
+        # A cancelled caller still waits, so that no thread works in the tree alone.
+        with anyio.move_on_after(ANSWER_S, shield=True):
             await FILES.run(running, abandon=True)
             return done[0]
         if running.give_up():
@@ -163,7 +162,7 @@ class _GuardedRoot:
         raise HungFileSystem
 
     def _require_answers(self) -> None:
-        """Raise HungFileSystem if a thread hangs in this tree. Log what one has moved that hangs no longer."""
+        """Raise HungFileSystem if a thread hangs in this tree. Log what a thread has moved that hung and has ended."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_over:
             raise HungFileSystem
