@@ -20,8 +20,9 @@ IN_A_ROW_S: Final = 0.001
 """A loop is kept awake only for a call that begins within this time after the last one, in seconds."""
 LOOK_S: Final = 0.05
 MOST_SWITCHES: Final = 50.0
-"""A core is contended if the loop's thread has lost it more often than so many times in a second, looked at every
-`LOOK_S`. Then the loop sleeps. Polling would take time from other programs, and the kernel favours a thread that slept."""
+"""A core is contended if the loop's thread is preempted more often than so many times in a second, counted every
+`LOOK_S`. Then the loop sleeps. Polling would take time from other programs, and the kernel favours threads that slept.
+"""
 IS_ON: Final = is_on("stay_awake")
 _now = time.monotonic
 
@@ -43,8 +44,8 @@ class Awake:
             self._look_at = math.inf
 
     def stay(self, until: float) -> None:
-        """Keep the loop awake until then, unless other programs want the core. Whoever gets the answer sets `until` to
-        0."""
+        """Keep the loop awake until then, unless other programs want the core. The waiter sets `until` to 0 when
+        the answer arrives."""
         if until > self._look_at:
             self._look(until)
         if self._is_calm:
