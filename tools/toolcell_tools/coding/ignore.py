@@ -16,6 +16,7 @@ MAX_LINE = 4_096
 """The most characters of a rule, PATH_MAX. A longer one matches nothing."""
 _GLOB = re.compile(r"\*+|\?|\[!?\]?(?:\[:\w+:\]|[^\]])*\]|\\.|[^*?\[\\]+|.", re.DOTALL)
 _NO_SETS = re.compile(r"\*+|\?|\[|\\.|[^*?\[\\]+|.", re.DOTALL)
+_RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)  # or one character
 
 
 class _Group(NamedTuple):
@@ -154,9 +155,9 @@ def _tokens(glob: str) -> list[str]:
 
 
 def _set(characters: str) -> str:
-    """The characters between the brackets, with what only a regular expression reads escaped."""
+    """The characters and ranges between the brackets, as a regular expression has them."""
     named = re.sub(r"\[:(\w+):\]", lambda found: _CLASSES.get(found[1], ""), characters)
-    return re.sub(r"([\[\]&~|^])", r"\\\1", named)
+    return _RANGE.sub(lambda found: "-".join(re.escape(end[-1]) for end in found.groups() if end), named)
 
 
 _CLASSES = {
@@ -164,7 +165,7 @@ _CLASSES = {
     "alpha": "A-Za-z",
     "digit": "0-9",
     "lower": "a-z",
-    "space": " \\t\\n\\r\\f\\v",
+    "space": " \t\n\r\f\v",
     "upper": "A-Z",
     "xdigit": "0-9A-Fa-f",
 }
