@@ -17,12 +17,19 @@ IDLE = f"import os; print(os.getpid(), flush=True); {WAIT}"
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one, each before its children."""
+    """All processes below this one, each before its children. One that ends meanwhile has none."""
     found: list[int] = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+    for child in _children(pid):
+        found += [child, *descendants(child)]
     return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        lists = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in os.listdir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(child) for each in lists for child in each.split()]
 
 
 def of_the_call(init: int) -> list[int]:
