@@ -174,7 +174,7 @@ class Calls:
         self._meter.measure(run)
         if evidence.oom_killed_behind_an_answer():  # a child was killed, so the answer may be incomplete
             outcome.ending, outcome.resource = "limit", "memory"
-        elif outcome.reason == "again" and evidence.forks_refused():
+        elif outcome.reason == "again" and (evidence.forks_refused() or evidence.exceeded() == "processes"):
             outcome.ending, outcome.resource = "limit", "processes"
         self.verdict = outcome
         self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
