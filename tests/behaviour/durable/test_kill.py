@@ -34,17 +34,20 @@ TRIED_AGAIN = 3
 
 
 def killed(state: Path, workspace: Path, first: int, after_s: float, *, at_once: bool) -> list[list[str]]:
-    """Run the program, and kill it so many seconds after its start, or after its first call has returned. Returns the
-    words of each line that it has printed."""
+    """Run the program, and kill it so many seconds after its start, or after it has printed a call and a key. Returns
+    the words of each line that it has printed."""
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), str(state), str(workspace), str(first)], stdout=subprocess.PIPE
     ) as program:
         assert program.stdout is not None
-        start = b"" if at_once else program.stdout.readline()
+        lines: list[bytes] = []
+        while not at_once and not {b"call", b"key"} <= {line.split()[0] for line in lines}:
+            lines.append(program.stdout.readline())
+            assert lines[-1], "it ended by itself"
         time.sleep(after_s)
         assert program.poll() is None, "it ended by itself"
         program.send_signal(signal.SIGKILL)
-        lines = [start, *program.stdout.read().splitlines(keepends=True)]
+        lines += program.stdout.read().splitlines(keepends=True)
     return [line.decode().strip().split(maxsplit=2) for line in lines if line.endswith(b"\n")]
 
 
