@@ -19,7 +19,7 @@ from .report import Figure
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
-CALLS, APART_S, IN_FLIGHT = 50, 0.015, 100
+CALLS, APART_S, IN_FLIGHT = 100, 0.015, 100
 SETTLE_S = 0.2  # after the start of a flood, and after its end
 LONE_S = 1.0
 
@@ -135,4 +135,4 @@ def _ratios(measured: list[Measured], of: Callable[[list[float]], float]) -> lis
 def test_a_quiet_session_beside_floods(
     publish: Publish, name: str, cells: int | None, flood: Any, seconds: float
 ) -> None:
-    publish(partial(fairness, name=name, cells=cells, flood=flood, seconds=seconds), 3)
+    publish(partial(fairness, name=name, cells=cells, flood=flood, seconds=seconds), 5)
