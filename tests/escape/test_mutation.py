@@ -44,7 +44,7 @@ def said(nothing_is_left_of_the_module: None, new_stage: NewStage) -> dict[tuple
     """What each crippled cell came to, by the layer's name and whether the self-test was left out with it."""
     stage = new_stage()
     every = sorted({name for layer in POSSIBLE for name in layer.attacks})
-    runs: list[tuple[str, bool, list[str]]] = [("", False, every[start :: WHOLE]) for start in range(WHOLE)]
+    runs: list[tuple[str, bool, list[str]]] = [("", False, every[start::WHOLE]) for start in range(WHOLE)]
     for layer in POSSIBLE:
         runs.append((layer.name, False, list(layer.attacks) or WATCHERS))
         if layer.self_test and layer.attacks:
