@@ -13,10 +13,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from toolcell.fast.switches import OFF
@@ -51,15 +52,7 @@ FOLDERS = (
     "telemetry",
     "testing",
 )
-KILLERS = (
-    "behaviour/pool/test_chaos.py",
-    "behaviour/pool/test_death.py",
-    "behaviour/pool/test_failures.py",
-    "pool/test_recovery.py",
-)
-"""Modules in those folders whose tests kill or count all children of this process."""
 _ROOTS = [HERE / name for name in FOLDERS]
-_KILLERS = [HERE / name for name in KILLERS]
 
 
 class ForkedZygote(subprocess.Popen[bytes]):
@@ -81,6 +74,11 @@ class ZygoteServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._like: object = None
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process, or 0."""
+        return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
         """Start the process, unless it is running."""
@@ -120,7 +118,38 @@ SERVER = ZygoteServer()
 
 def are_forked(path: Path) -> bool:
     """Whether zygotes of this test module are forked."""
-    return not OFF and path not in _KILLERS and any(path.is_relative_to(root) for root in _ROOTS)
+    return not OFF and any(path.is_relative_to(root) for root in _ROOTS)
+
+
+def alive() -> list[psutil.Process]:
+    """The zygotes of this process: its children, but for the process that forks them."""
+    return [process for process in children(os.getpid()) if process.pid != SERVER.pid]
+
+
+def children(pid: int) -> Iterator[psutil.Process]:
+    """The children of a process that has some. `psutil.Process.children` reads about all processes of the machine."""
+    for task in _listed(f"/proc/{pid}/task"):
+        try:
+            found = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+        except OSError:
+            continue  # it has ended
+        for child in map(int, found):
+            with suppress(psutil.NoSuchProcess):
+                yield psutil.Process(child)
+
+
+def descendants(pid: int) -> Iterator[psutil.Process]:
+    """The children of a process, and theirs."""
+    for child in children(pid):
+        yield child
+        yield from descendants(child.pid)
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []  # the process has ended
 
 
 @contextmanager

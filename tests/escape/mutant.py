@@ -70,18 +70,17 @@ def run_programs(modules: dict[str, ModuleType], scene: Any, give: int, _entered
         os.close(fd)
 
 
-def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts: dict[str, Any]) -> Any:
+def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts: dict[str, Any], report: Any) -> Any:
     """Leave the layer out and make a cell. "refused: …" or what each program answered."""
     from tests.escape import layers
     from tests.escape.kit import Scene
 
-    from toolcell_sandbox import CellProfile, Identity, Limits, SandboxError, probe, run
+    from toolcell_sandbox import CellProfile, Identity, Limits, SandboxError, run
     from toolcell_sandbox.identity import unused_slots
 
     enter = sys.modules["toolcell_sandbox.enter"]
     identity = Identity.for_slot(unused_slots())
     layers.cell_gid = identity.gid
-    report = probe(identity.mode)
     granted = {name for name, module in modules.items() if "exec" in getattr(module, "GRANTS", "")}
     answers: dict[str, object] = {}
     layer.leave_out()
@@ -121,7 +120,28 @@ def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts:
     return answers
 
 
-def apart(layer: Any, blind: bool, modules: dict[str, ModuleType], facts: dict[str, Any]) -> tuple[Any, list[str]]:
+def probed() -> Any:
+    """The report of a probe in namespaces like those of the cells."""
+    from toolcell_sandbox import SandboxReport, probe
+
+    take, give = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            contain()
+            os.write(give, json.dumps(probe().to_wire()).encode())
+        finally:
+            os._exit(0)
+    os.close(give)
+    with os.fdopen(take) as pipe:
+        report = SandboxReport.from_wire(json.load(pipe))
+    os.waitpid(child, 0)
+    return report
+
+
+def apart(
+    layer: Any, blind: bool, modules: dict[str, ModuleType], facts: dict[str, Any], report: Any
+) -> tuple[Any, list[str]]:
     """What came of a cell without the layer, made in namespaces of its own, and what changed in those."""
     take, give = os.pipe()
     child = os.fork()
@@ -131,7 +151,7 @@ def apart(layer: Any, blind: bool, modules: dict[str, ModuleType], facts: dict[s
             contain()
             name, mounts = os.uname().nodename, Path("/proc/self/mountinfo").read_text()
             try:
-                said = cell_without(layer, blind, modules, facts)
+                said = cell_without(layer, blind, modules, facts, report)
             except BaseException as error:
                 said = f"failed: {type(error).__name__}: {error}"
             changes = ["mounts are left"] if Path("/proc/self/mountinfo").read_text() != mounts else []
@@ -184,10 +204,11 @@ def main(order: dict[str, Any]) -> None:
     by_name = {layer.name: layer for layer in layers.LAYERS} | {"": layers.Layer("", layers.nothing)}
     inherited = os.open(order["stage"] + "/outside/secret.txt", os.O_RDONLY)
     os.dup2(inherited, 40)  # what a runtime could leak into its cells
+    report = probed()
     for name, blind, wanted in order["runs"]:
         chosen = {each: modules[each] for each in wanted}
         started = time.monotonic()
-        said, changes = apart(by_name[name], blind, chosen, facts)
+        said, changes = apart(by_name[name], blind, chosen, facts, report)
         host.furnish(host.workspaces[0])
         line = {"layer": name, "blind": blind, "said": said, "host": [*changes, *host.changes()]}
         print(json.dumps(line | {"took": time.monotonic() - started}), flush=True)

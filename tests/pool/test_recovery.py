@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from tests import zygotes
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import fleet
@@ -50,14 +51,9 @@ def test_a_status_ends_with_the_last_problem_where_there_is_one() -> None:
     assert ill == f"{well}\nA zygote, the process that makes cells, has ended."
 
 
-def zygotes() -> list[psutil.Process]:
-    """Those of this process."""
-    return psutil.Process().children()
-
-
 def kill_zygotes() -> int:
     found = 0
-    for zygote in zygotes():
+    for zygote in zygotes.alive():
         try:
             zygote.send_signal(signal.SIGKILL)
             found += 1
@@ -201,7 +197,7 @@ class TestWithZygotes:
         async with supervise([echo]) as supervisor:
             first = await supervisor.open_session("main", workspace=workspace)
             assert (await first.call("echo", {"value": 1})).unwrap() == 1
-            stopped = zygotes()
+            stopped = zygotes.alive()
             for zygote in stopped:
                 os.kill(zygote.pid, signal.SIGSTOP)
             session = await supervisor.open_session("worker", workspace=workspace, profile=profile)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -72,7 +73,7 @@ def private_dir(open_directory: Path) -> Path:
 
 
 @pytest.fixture
-def cell(private_dir: Path) -> Callable[..., Result]:
+def cell(private_dir: Path, warm: None) -> Callable[..., Result]:
     """`cell(code, profile=…, mode=…, user=…)`: run code in a fresh cell and return a Result.
 
     `user` drops to an ordinary user first; where pytest is run by one, every cell is that user's anyway.
@@ -123,7 +124,11 @@ def cell(private_dir: Path) -> Callable[..., Result]:
             paths = [*python_paths(), SOURCE, str(HERE), str(private_dir), *profile.readable, *profile.writable]
             as_user = [sys.executable, "-I", str(AS_USER), str(USER), *flags, *paths, "--"]
             command = [*as_user, *command]
-        done = subprocess.run([*wrap, *command], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        if wrap:
+            command = [*wrap, *command]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        else:
+            done = programs.run(command, timeout=60)
         text = answer.read_text() if answer.exists() else ""
         assert text, f"the process that makes the cell failed ({done.returncode}):\n{done.stderr}"
         told = json.loads(text)

@@ -4,6 +4,8 @@ The code sees `entered` and `arguments`, and may print. "before" runs in the pro
 """
 
 import json
+import os
+import posix
 import sys
 from dataclasses import asdict
 
@@ -11,6 +13,7 @@ from toolcell_sandbox import CellProfile, Identity, Mechanism, SandboxError, San
 from toolcell_sandbox.identity import detect_mode, unused_slots
 from toolcell_sandbox.messages import NotEntered
 
+os.execv = posix.execv  # tests/warm.py has another, for programs that go on as Python programs
 with open(sys.argv[1]) as file:
     order = json.load(file)
 names: dict[str, object] = {"arguments": order["arguments"]}

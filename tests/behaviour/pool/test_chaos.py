@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from tests import zygotes
 
 from toolcell import (
     Capability,
@@ -130,12 +131,12 @@ class Monkey:
 
     def victims(self) -> Iterator[tuple[psutil.Process, str]]:
         try:
-            zygotes = psutil.Process().children()
-            if zygotes and self.random.random() < 0.06:
-                yield self.random.choice(zygotes), "zygote"
+            alive = zygotes.alive()
+            if alive and self.random.random() < 0.06:
+                yield self.random.choice(alive), "zygote"
                 return
-            below = [process for zygote in zygotes for process in zygote.children(recursive=True)]
-            parents = {zygote.pid for zygote in zygotes}
+            parents = {zygote.pid for zygote in alive}
+            below = [process for zygote in parents for process in zygotes.descendants(zygote)]
             if below:
                 victim = self.random.choice(below)
                 yield victim, "init" if victim.ppid() in parents else "call"
@@ -222,7 +223,9 @@ async def test_bursts_that_kill_everything_at_once_are_survived(
                 tasks.start_soon(load.run, session, lambda: time.monotonic() > until)
             for _ in range(4):
                 await anyio.sleep(0.5)
-                for process in psutil.Process().children(recursive=True):
+                alive = zygotes.alive()
+                below = [process for zygote in alive for process in zygotes.descendants(zygote.pid)]
+                for process in (*alive, *below):
                     try:
                         process.send_signal(signal.SIGKILL)
                     except psutil.NoSuchProcess:

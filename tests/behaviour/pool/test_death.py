@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests import zygotes
 from tests.helpers import PATIENCE_S, SOON_S, until
 
 from toolcell import (
@@ -41,10 +42,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
 
 
-def zygotes() -> list[psutil.Process]:
-    return psutil.Process().children()
-
-
 async def while_it_sleeps(session: Session, then: Callable[[], None]) -> ToolResult:
     """The result of a call of `sleep_for_ever` during which `then` is called."""
     results: list[ToolResult] = []
@@ -67,7 +64,7 @@ async def test_calls_end_as_crashed_when_the_zygotes_are_killed_and_the_next_one
         await session.call("echo")
 
         def kill() -> None:
-            for zygote in zygotes():
+            for zygote in zygotes.alive():
                 zygote.kill()
 
         started = time.monotonic()
@@ -82,7 +79,7 @@ async def test_while_each_zygote_dies_soon_after_its_start_each_call_ends_with_a
 ) -> None:
     async def kill_them_all() -> None:
         while True:
-            for zygote in zygotes():
+            for zygote in zygotes.alive():
                 with suppress(psutil.NoSuchProcess):
                     zygote.kill()
             await anyio.sleep(0.02)
@@ -119,7 +116,7 @@ async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for value in range(2):  # more deaths than five in ten seconds, and the supervisor gives up
-            for zygote in zygotes():
+            for zygote in zygotes.alive():
                 zygote.kill()
             await until(lambda: not runtime_of(supervisor).pool.cells)
             assert (await session.call("echo", {"value": value})).unwrap() == value
@@ -130,12 +127,12 @@ async def test_a_zygote_that_is_stopped_does_not_hold_up_a_call_for_longer_than_
 ) -> None:
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        for zygote in zygotes():
+        for zygote in zygotes.alive():
             zygote.suspend()
         started = time.monotonic()
         result = await session.call("echo", timeout=0.5)
         assert result.is_error and 0.4 < time.monotonic() - started < SOON_S
-        for zygote in zygotes():
+        for zygote in zygotes.alive():
             zygote.resume()
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
 

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests import zygotes
 from tests.helpers import SOON_S
 
 from toolcell import (
@@ -118,7 +119,7 @@ async def test_a_pool_that_cannot_start_its_zygote_keeps_nothing() -> None:
             await pool.start()
         except (SandboxUnavailableError, OSError):
             refused += 1
-            assert psutil.Process().children() == []
+            assert zygotes.alive() == []
             assert len(os.listdir("/proc/self/fd")) == len(before)
         else:
             break
@@ -134,7 +135,7 @@ async def test_a_second_zygote_is_started_when_the_first_is_busy_and_not_before(
     async with supervise([length]) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(6)]
         assert (await sessions[0].call("length", {"text": "x"})).output == 1
-        assert len(psutil.Process().children()) == 1
+        assert len(zygotes.alive()) == 1
 
         async def call(session: Session) -> None:
             assert (await session.call("length", {"text": "xx"})).output == 2
@@ -143,7 +144,7 @@ async def test_a_second_zygote_is_started_when_the_first_is_busy_and_not_before(
             for session in sessions:
                 tasks.start_soon(call, session)
         cores = os.cpu_count() or 1
-        assert min(2, cores) <= len(psutil.Process().children()) <= min(4, cores)
+        assert min(2, cores) <= len(zygotes.alive()) <= min(4, cores)
 
 
 @tool
