@@ -155,6 +155,31 @@ def test_of_basic_authentication_the_pair_the_password_and_its_base64_are_taken_
     )
 
 
+@pytest.mark.parametrize("before", ["", "a", "ab", "user:", "é"])
+@pytest.mark.parametrize("after", ["", "z", "\n", ":end"])
+@pytest.mark.parametrize("secret", [*SECRETS, "geheim-müßig?>"])
+def test_a_secret_inside_of_a_longer_text_in_base64_is_taken_out(before: str, after: str, secret: str) -> None:
+    redaction = Redaction([secret])
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        text = redaction.text(f"Basic {encode((before + secret + after).encode()).decode()}")
+        assert "[credential]" in text
+        kept = text.removeprefix("Basic ").split("[credential]")
+        assert max(map(len, kept)) <= 4 * (len((before + after).encode()) // 3 + 2)  # what stands around, no more
+
+
+KEY_LINES = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhkiG9w0B/+xyz", "AQEFAASCBKcwggSjAgEAAoIBAQ==", "short"]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\\n"])
+def test_of_a_secret_with_several_lines_each_long_line_is_taken_out(line_break: str) -> None:
+    redaction = Redaction([line_break.join([*KEY_LINES, "-----END PRIVATE KEY-----"])])
+    numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(KEY_LINES, 1))
+    shown = "1\t-----BEGIN PRIVATE KEY-----\n2\t[credential]\n3\t[credential]\n4\tshort"
+    assert redaction.text(numbered) == shown
+    assert redaction.text(json.dumps({"content": json.dumps(numbered)})).count("[credential]") == 2
+    assert Redaction(["a secret of 1 line"]).text("a secret of") == "a secret of"
+
+
 @pytest.mark.parametrize("secret", ["aaaaaaaab", "a" * 4000 + "b", "ab" * 2000, "0123456789"])
 @pytest.mark.parametrize("unit", ["a", "ab", "aaaaaaaa", "0123456789", "012345678"])
 def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_is(secret: str, unit: str) -> None:

@@ -69,3 +69,25 @@ def test_a_hostile_page_takes_time_by_its_size_only(piece: bytes) -> None:
     began = time.process_time()
     links_in(piece * (2 * 1024 * 1024 // len(piece)), URL)
     assert time.process_time() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("before", "link"),
+    [
+        (b"<base href='http://example.org/" + b"a/" * 4_000 + b"'>", b"<a href=l%d>"),
+        (b"", b"<a href='" + b"../" * 2_700 + b"%d'>"),
+        (b"", b"<a href='http://" + ("ü" * 60 + ("." + "ü" * 50) * 2).encode() + b"%d.org/'>"),
+    ],
+    ids=["base", "dots", "names"],
+)
+def test_links_that_take_long_to_resolve_are_fewer(before: bytes, link: bytes) -> None:
+    body = before + b"".join(link % number for number in range(20_000))
+    began = time.process_time()
+    links = links_in(body[: 8 * 1024 * 1024], "https://example.org/")
+    assert time.process_time() - began < 3.0
+    assert len(links) < 200
+
+
+def test_a_page_with_links_of_a_usual_length_gives_them_all() -> None:
+    body = b"".join(b"<a href='/%s%d'>" % (b"x" * 400, number) for number in range(MOST_LINKS))
+    assert len(links_in(body, "https://example.org/a/page")) == MOST_LINKS

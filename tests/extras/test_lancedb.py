@@ -44,6 +44,18 @@ async def test_a_record_comes_back_whole_and_by_other_words(memory: LanceDBMemor
     assert "lancedb" not in sys.modules and "pyarrow" not in sys.modules
 
 
+async def test_nobody_else_can_read_the_records(tmp_path: Path) -> None:
+    had = os.umask(0o022)
+    try:
+        with LanceDBMemory(tmp_path / "new" / "db") as memory:
+            await memory.store(MemoryRecord("1", "a secret"), namespace="a")
+    finally:
+        os.umask(had)
+    made = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+    assert len(made) > 5
+    assert {str(path): oct(path.stat().st_mode & 0o077) for path in made if path.stat().st_mode & 0o077} == {}
+
+
 async def test_namespaces_are_isolated_whatever_they_are_called(memory: LanceDBMemory) -> None:
     names = ["b", "b' OR '1'='1", "b\0c", "b/c"]
     for name in names:

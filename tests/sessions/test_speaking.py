@@ -82,3 +82,8 @@ async def test_an_operation_that_the_channel_lacks_takes_no_token() -> None:
 async def test_a_message_to_the_log_has_not_reached_anybody() -> None:
     assert await ChannelAccess(LogChannel(), ChannelPolicy()).send("x", sender="a") == SentMessage("", reached=False)
     assert (await access().send("x", sender="a")).reached
+
+
+@pytest.mark.parametrize(("wait_s", "said"), [(0.04, "0.04 s"), (9.04, "9 s"), (99.9, "100 s"), (1234.5, "1,234 s")])
+async def test_the_wait_for_a_token_is_said_in_seconds(wait_s: float, said: str) -> None:
+    assert f"is possible in {said}." in str(TooOften(ChannelPolicy(), wait_s))

@@ -118,6 +118,7 @@ def receive(stream: BinaryIO) -> Any:
 
 
 def main() -> None:
+    os.umask(0o077)  # what agents remember is the user's own, as in the file of `SQLiteMemory`
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a print of a library is no answer
     try:

@@ -47,7 +47,8 @@ class _Engine:
             raise ArgumentError(f"{type(self).__name__} was given a URL that is refused: {error}") from None
         origin = f"{self._endpoint.scheme}://{self._endpoint.authority}"
         keys = {} if credential is None else {origin: credential}
-        self._http = BrokeredHttp(credentials=keys, timeout_s=timeout_s, resolve=resolve, tls=tls)
+        exception = f"{type(self).__name__}(..., private=True)"
+        self._http = BrokeredHttp(credentials=keys, timeout_s=timeout_s, resolve=resolve, tls=tls, exception=exception)
         self._private = private
         self._threads = Threads(4)
 

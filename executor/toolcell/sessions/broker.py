@@ -4,6 +4,7 @@ A call's table has a row for each operation that its grants allow, and no other 
 request without a row is refused and recorded, whatever the frame says and whoever wrote it.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -24,9 +25,10 @@ from .speaking import ChannelAccess, TooOften
 TEXT_BYTES = 256 * 1024
 MAX_HITS = 100
 MAX_OPTIONS = 32
-UPLOAD_BYTES = 8 * 1024 * 1024
+UPLOAD_BYTES = 4 * 1024 * 1024  # with its name, less than a request may have
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 _NUMBERS = 2**31  # of watched requests
+_MEDIA_TYPE = re.compile(r"[\w.+!#$&^-]+/[\w.+!#$&^-]+(?:; ?[\w-]+=[\w.+-]+)*", re.ASCII)  # RFC 6838, section 4.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +87,24 @@ async def _channel_ask(principal: Principal, arguments: Arguments) -> Field:
 
 
 async def _channel_react(principal: Principal, arguments: Arguments) -> Field:
-    message_id, emoji = _label(arguments, "message_id"), _label(arguments, "emoji")
+    message_id, emoji = _message_id(arguments), _label(arguments, "emoji")
     await principal.channel.react(message_id, emoji, sender=principal.sender)
     return None
 
 
 async def _channel_edit(principal: Principal, arguments: Arguments) -> Field:
-    message_id, text = _label(arguments, "message_id"), _text(arguments, "text")
+    message_id, text = _message_id(arguments), _text(arguments, "text")
     await principal.channel.edit(message_id, text, sender=principal.sender)
     return None
 
 
 async def _channel_pin(principal: Principal, arguments: Arguments) -> Field:
-    await principal.channel.pin(_label(arguments, "message_id"), sender=principal.sender)
+    await principal.channel.pin(_message_id(arguments), sender=principal.sender)
     return None
 
 
 async def _channel_upload(principal: Principal, arguments: Arguments) -> Field:
-    name, media_type, data = _label(arguments, "name"), _label(arguments, "media_type"), arguments.get("data")
+    name, media_type, data = _file_name(arguments), _media_type(arguments), arguments.get("data")
     if not isinstance(data, bytes) or len(data) > UPLOAD_BYTES:
         raise Refusal("execution", f"data must be bytes, at most {UPLOAD_BYTES:,}.")
     return _plain((await principal.channel.upload(name, data, media_type, sender=principal.sender)).to_dict())
@@ -274,6 +276,27 @@ def _label(arguments: Arguments, name: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 256:
         raise Refusal("execution", f"{name} must be a string of 1 to 256 characters.")
     return value
+
+
+def _message_id(arguments: Arguments) -> str:
+    if arguments.get("message_id") == "":
+        raise Refusal("execution", "This channel gave the message no id, so nothing can be done to it.")
+    return _label(arguments, "message_id")
+
+
+def _file_name(arguments: Arguments) -> str:
+    """The name of one file, which no channel can take for a path or for a second line."""
+    name = _label(arguments, "name")
+    if name in (".", "..") or not name.isprintable() or "/" in name or "\\" in name:
+        raise Refusal("execution", "name must be the name of a file, without a directory and without line breaks.")
+    return name
+
+
+def _media_type(arguments: Arguments) -> str:
+    media_type = _label(arguments, "media_type")
+    if _MEDIA_TYPE.fullmatch(media_type) is None:
+        raise Refusal("execution", "media_type must be a media type, such as 'text/plain'.")
+    return media_type
 
 
 def _texts(arguments: Arguments, name: str, most: int) -> tuple[str, ...]:

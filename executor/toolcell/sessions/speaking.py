@@ -24,9 +24,10 @@ class TooOften(Refused):
     """The token bucket is empty. `retry_after_s` is when it has a token again."""
 
     def __init__(self, policy: ChannelPolicy, retry_after_s: float) -> None:
+        wait = f"{retry_after_s:,.0f}" if retry_after_s >= 10 else f"{retry_after_s:.2g}"
         super().__init__(
             f"The channel takes {policy.burst} operations at once and then {policy.per_s:g} a second. The next one is "
-            f"possible in {retry_after_s:.2g} s. Say more in one message."
+            f"possible in {wait} s. Say more in one message."
         )
         self.retry_after_s = retry_after_s
 

@@ -99,6 +99,11 @@ async def test_artifacts_are_listed_for_the_model_and_loaded_when_it_asks(main: 
     assert result.output == {"loaded": ["report.md", "plot.png"]}
     for wrong in ("raw.bin", "missing.md", "../outside"):
         assert (await worker.call("load_artifacts", {"paths": [wrong]})).is_error
+    (workspace / "named.png").write_text("no image")
+    (named,) = (await worker.call("load_artifacts", {"paths": ["named.png"]})).content
+    assert isinstance(named, TextBlock) and named.text == "named.png:\nno image"
+    (workspace / "half.png").write_bytes(PNG[:40])
+    assert "is not whole" in (await worker.call("load_artifacts", {"paths": ["half.png"]})).for_model()
     (workspace / "large.txt").write_text("x" * 1_000_001)
     assert "1,000,000 bytes" in (await main.call("load_artifacts", {"paths": ["large.txt"]})).for_model()
 

@@ -9,6 +9,7 @@ from tests.helpers import until
 
 from toolcell import (
     Approved,
+    Capability,
     ChannelPolicy,
     ExecutionError,
     InMemoryChannel,
@@ -63,13 +64,19 @@ def pin(ctx: ToolContext, message_id: str) -> str:
     return "pinned"
 
 
+@tool(needs={Capability.CHANNEL})
+def upload(ctx: ToolContext, size: int, name: str = "a.bin", media_type: str = "application/octet-stream") -> str:
+    """Upload a file of a size."""
+    return ctx.require.channel.upload(name, bytes(size), media_type).id
+
+
 @tool(tier=PermissionTier.ELEVATED)
 def destroy() -> str:
     """Destroy something."""
     return "destroyed"
 
 
-TOOLS = [converse, aconverse, pin, destroy, *base_tools()]
+TOOLS = [converse, aconverse, pin, upload, destroy, *base_tools()]
 
 
 async def opened(shared: Supervisor, workspace: Path, channel: Any, **policy: Any) -> Session:
@@ -109,6 +116,8 @@ async def test_an_async_tool_and_a_small_channel(shared: Supervisor, workspace: 
     assert (level, reached, read) == ("reply", True, ["hello"])
     assert operations == ["ask", "edit", "react", "read", "send", "status", "upload"]
     small = await opened(shared, workspace, ListChannel())
+    unknown = await session.call("pin", {"message_id": ""})
+    assert isinstance(unknown.error, ExecutionError) and "gave the message no id" in unknown.error.message
     result = await small.call("pin", {"message_id": "m1"})
     assert isinstance(result.error, ExecutionError)
     assert result.error.message == "This channel cannot 'pin'. It can: send, status."
@@ -130,6 +139,35 @@ async def test_the_level_and_the_tokens_hold_for_whatever_a_cell_asks(shared: Su
     assert isinstance(often.error, ExecutionError) and "possible in" in often.error.message
     assert often.error.data["retry_after_s"] > 900
     assert len(channel.messages) == 2
+
+
+async def test_a_file_of_the_documented_size_is_uploaded_and_a_larger_one_is_not(
+    shared: Supervisor, workspace: Path
+) -> None:
+    channel = InMemoryChannel()
+    session = await opened(shared, workspace, channel)
+    most = 4 * 1024 * 1024  # docs/channels.md
+    assert (await session.call("upload", {"size": most})).error is None
+    for size in (most + 1, 2 * most):
+        larger = await session.call("upload", {"size": size})
+        assert isinstance(larger.error, ExecutionError) and "at most 4," in larger.error.message
+    assert [len(message.data or b"") for message in channel.messages] == [most]
+
+
+@pytest.mark.parametrize(
+    "name", ["../a.txt", "/etc/passwd", "a\\b.txt", "..", "a\nb.txt", "a\0.txt", "\x1b[2J.txt", "a\u202eb"]
+)
+async def test_an_uploaded_file_has_the_name_of_a_file(shared: Supervisor, workspace: Path, name: str) -> None:
+    channel = InMemoryChannel()
+    session = await opened(shared, workspace, channel)
+    refused = await session.call("upload", {"size": 1, "name": name})
+    assert isinstance(refused.error, ExecutionError) and "the name of a file" in refused.error.message
+    wrong = await session.call("upload", {"size": 1, "media_type": "text/plain\r\nX-Header: 1"})
+    assert isinstance(wrong.error, ExecutionError) and "media type" in wrong.error.message
+    assert (
+        await session.call("upload", {"size": 1, "name": "Zürich, März.txt", "media_type": "text/plain"})
+    ).error is None
+    assert [message.text for message in channel.messages] == ["Zürich, März.txt"]
 
 
 async def test_a_branch_borrows_the_channel_under_its_own_policy_and_its_parents_tokens(

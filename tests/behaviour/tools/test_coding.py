@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from toolcell.testing import context
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [*base_tools(), *coding_tools()]
 BY_NAME = {tool.name: tool for tool in coding_tools()}
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 PATCH = """*** Begin Patch
 *** Update File: src/app.py
 @@ def main():
@@ -175,6 +176,14 @@ async def test_read_shows_an_image(main: Session, project: Path) -> None:
     (project / "large.png").write_bytes(PNG + bytes(4_000_000))
     large = await main.call("read", {"path": "large.png"})
     assert large.error is not None and "make a smaller copy" in large.error.message
+
+
+async def test_an_image_that_a_model_provider_would_refuse_is_not_shown(main: Session, project: Path) -> None:
+    (project / "bomb.png").write_bytes(PNG[:16] + (100_000).to_bytes(4) * 2 + PNG[24:])
+    (project / "half.png").write_bytes(PNG[:40])
+    for name, why in (("bomb.png", "has 100,000 x 100,000 pixels"), ("half.png", "is not whole")):
+        result = await main.call("read", {"path": name})
+        assert result.error is not None and why in result.error.message and not result.content
 
 
 def preview_of(ctx: ToolContext, name: str, **arguments: Any) -> Preview:

@@ -36,7 +36,9 @@ def diff_of(directory: Path) -> str:
 
 
 def test_an_anchor_tells_two_places_apart() -> None:
-    with pytest.raises(Misplaced, match=r"hunk 1 of 'x' fits at lines 2, 6; add lines around it"):
+    with pytest.raises(
+        Misplaced, match=r"hunk 1 of 'x' fits at lines 2, 6; add lines around it, or '@@' with a line before it\.$"
+    ):
         applied(TEXT, [Hunk(["    return 1"], ["    return 2"])], "x")
     changed = applied(TEXT, [Hunk(["    return 1"], ["    return 2"], "def g():")], "x")
     assert changed == "def f():\n    return 1\n\n\ndef g():\n    return 2\n"

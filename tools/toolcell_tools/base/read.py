@@ -10,7 +10,7 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 
-from .images import IMAGE_BYTES, image_block, media_type_of
+from .images import IMAGE_BYTES, IMAGE_SIDE, flaw_of, image_block, media_type_of
 
 __all__ = ["read"]
 
@@ -69,6 +69,11 @@ def _image(path: str, raw: bytes, media_type: str) -> Answer:
     if len(raw) > IMAGE_BYTES:
         raise ToolFailure(
             f"{path!r} is an image of more than {IMAGE_BYTES:,} bytes; make a smaller copy, and read that"
+        )
+    flaw = flaw_of(raw, media_type)
+    if flaw:
+        raise ToolFailure(
+            f"{path!r} is an image that {flaw}; read shows whole images of at most {IMAGE_SIDE:,} pixels on a side"
         )
     output = {"path": path, "media_type": media_type, "bytes": len(raw)}
     return Answer(output, f"Read {path}: an image of {len(raw):,} bytes", content=[image_block(raw, media_type)])

@@ -51,7 +51,7 @@ def _place(lines: list[str], hunk: Hunk, at: int, name: str) -> int:
             return min(places, key=lambda place: abs(place + 1 - hunk.near))
         if len(places) > 1 and not hunk.anchor:
             found = ", ".join(str(place + 1) for place in places[:10])
-            raise Misplaced(f"{name} fits at lines {found}; add lines around it, or '@@' with a line before it")
+            raise Misplaced(f"{name} fits at lines {found}; add lines around it, or '@@' with a line before it.")
         if places:
             return places[0]
     raise Misplaced(f"{name} does not fit. {explained(lines, hunk.old)}")

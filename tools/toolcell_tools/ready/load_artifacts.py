@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from toolcell_tools.annotations import Annotations
+from toolcell_tools.base.images import IMAGE_SIDE, flaw_of, media_type_of
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
@@ -17,7 +18,6 @@ __all__ = ["load_artifacts"]
 
 MOST_BYTES = 1_000_000
 """The most bytes of all files of one call."""
-_IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 
 
 @tool(
@@ -47,8 +47,13 @@ def load_artifacts(
 def _block(path: str, raw: bytes) -> "Content":
     from toolcell_tools.content import ImageBlock, TextBlock
 
-    kind = _IMAGES.get(path[path.rfind(".") :].lower()) if "." in path else None
-    if kind is not None:
+    kind = media_type_of(raw)
+    if kind:
+        flaw = flaw_of(raw, kind)
+        if flaw:
+            raise ToolFailure(
+                f"{path!r} is an image that {flaw}; whole images of at most {IMAGE_SIDE:,} pixels can be loaded"
+            )
         return ImageBlock.from_bytes(raw, kind)
     try:
         return TextBlock(text=f"{path}:\n{raw.decode()}")

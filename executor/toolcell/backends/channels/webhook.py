@@ -52,7 +52,9 @@ class WebhookChannel:
         except Refused as error:
             raise ArgumentError(f"WebhookChannel was given a URL that is refused: {error}") from None
         keys = {} if credential is None else {f"{target.scheme}://{target.authority}": credential}
-        new = partial(BrokeredHttp, credentials=keys, resolve=resolve, tls=tls)
+        new = partial(
+            BrokeredHttp, credentials=keys, resolve=resolve, tls=tls, exception="WebhookChannel(..., private=True)"
+        )
         self.name = name
         self._url, self._private = target.url, private
         self._quick, self._patient = new(timeout_s=timeout_s), new(timeout_s=answer_s)

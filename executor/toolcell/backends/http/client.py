@@ -32,7 +32,8 @@ class BrokeredHttp:
     "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080"; the default scheme is https. No credential is
     sent to another scheme, host or port. The rules of the profile decide which requests are made. `timeout_s` covers
     one request, from name lookup to last byte; the end of the call ends it sooner. `resolve(host, port)` may block, and
-    returns addresses. `tls` is for a private authority. Raises ValueError for an invalid host and for a missing
+    returns addresses. `tls` is for a private authority. `exception` says in an error how a private address is allowed,
+    if not by a rule of the profile. Raises ValueError for an invalid host and for a missing
     credential.
     """
 
@@ -44,6 +45,7 @@ class BrokeredHttp:
         user_agent: str = "toolcell/0.1",
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
+        exception: str = "",
     ) -> None:
         check_sender(user_agent, resolve, tls)
         self._credentials: dict[Origin, tuple[Credential, ...]] = {}
@@ -61,6 +63,7 @@ class BrokeredHttp:
         self._timeout_s = misuse.seconds("timeout_s", timeout_s)
         self._headers = {"user-agent": user_agent, "accept": "*/*"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
+        self._exception = exception
 
     def __repr__(self) -> str:
         places = ", ".join(f"{scheme}://{host}:{port}" for scheme, host, port in self._credentials)
@@ -89,7 +92,7 @@ class BrokeredHttp:
         events = None if request.on_events is None else _redacting(request.on_events, redaction)
         try:
             with anyio.fail_after(self._timeout_s):
-                addresses = _checked(request, target, await self._outbound.addresses(target))
+                addresses = _checked(request, target, await self._outbound.addresses(target), self._exception)
                 reply = await self._outbound.ask(
                     target,
                     addresses,
@@ -115,16 +118,16 @@ class BrokeredHttp:
             ) from None
 
 
-def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[Address]:
+def _checked(request: HttpRequest, target: Target, answers: list[str], exception: str) -> list[Address]:
     if request.private:
         return checked_addresses(target, answers, {(target.host, target.port)})
     try:
         return checked_addresses(target, answers, ())
     except Refused:
-        place = f"{request.method} {target.scheme}://{target.authority}"
+        rule = f"Profile(http=[..., '{request.method} {target.scheme}://{target.authority} private'])"
         raise Refused(
             f"{target.host} has no address, or one that is not public. "
-            f"Whoever runs the agent can make an exception: Profile(http=[..., '{place} private'])."
+            f"Whoever runs the agent can make an exception: {exception or rule}."
         ) from None
 
 

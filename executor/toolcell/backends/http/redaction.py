@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 from toolcell.backends.errors import NotConfigured
@@ -13,6 +13,9 @@ __all__ = ["REDACTED", "Redaction", "headers_for"]
 REDACTED = "[credential]"
 _REDACTED = REDACTED.encode()
 WINDOW_BYTES = 256 * 1024
+LINE = 16
+"""The fewest characters of a line of a secret that is a secret itself."""
+_BREAK = re.compile(r"\n|\\n")  # environments also have line breaks as a backslash and an n
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 
@@ -35,7 +38,8 @@ def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[s
 
 
 class Redaction:
-    """Removes secrets from an answer: in plain form, and as JSON, HTML, URLs and base64 encode them.
+    """Removes secrets from an answer: in plain form, and as JSON, HTML, URLs and base64 encode them. Of a secret with
+    several lines, such as a private key, also removes each line.
 
     This is for servers that repeat parts of the request. A malicious server can encode a secret in another way. The
     time is linear in the body's size. The body is processed in windows, so that other threads can run between them.
@@ -100,10 +104,23 @@ def _forms(secret: str) -> set[str]:
     quoted = json.dumps(secret)[1:-1]
     forms = {secret, quoted, quoted.replace("/", "\\/"), quote(secret, safe=""), quote_plus(secret)}
     forms |= {secret.translate(_HTML), secret.translate(_HTML).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")}
-    encoded = base64(secret)
-    return forms | {
-        quote(secret),
-        encoded,
-        encoded.rstrip("="),
-        encoded.replace("+", "-").replace("/", "_").rstrip("="),
-    }
+    encoded = {base64(secret), base64(secret).rstrip("="), *_inside_base64(secret)}
+    forms |= encoded | {each.replace("+", "-").replace("/", "_") for each in encoded}
+    return forms | {quote(secret), *_lines(secret)}
+
+
+def _inside_base64(secret: str) -> Iterator[str]:
+    """The secret in the base64 of a longer text, such as "user:secret": three forms, by where it begins. The characters
+    at both ends, which also have bits of the text around it, are left out.
+    """
+    for before in range(3):
+        encoded = base64("\0" * before + secret)
+        whole = (before + len(secret.encode())) * 8 // 6
+        yield encoded[-(-before * 8 // 6) : whole]
+
+
+def _lines(secret: str) -> Iterator[str]:
+    """The long lines without spaces of a secret with several lines: tools show files by lines."""
+    lines = [line.strip() for line in _BREAK.split(secret)]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= LINE and not any(map(str.isspace, line)))
