@@ -167,7 +167,8 @@ async def test_a_node_that_could_not_start_tries_the_terms_of_the_next_driver(mo
     assert isinstance(told, NodeTold)
     assert (status, "sys.executable" in told.problem) == (OK, True)
     asked = NodeTerms(allow_missing=("cgroup",), max_cells=3)
-    status, _incarnation, _ack, (batch,), _sent_at = await exchange(late, request("ivy", b"secret", link=b"2", terms=asked))
+    reply = await exchange(late, request("ivy", b"secret", link=b"2", terms=asked))
+    status, _incarnation, _ack, (batch,), _sent_at = reply
     told = message_of(unpack(batch)[1][0])
     assert isinstance(told, NodeTold)
     assert (told.problem, told.most_cells) == ("", 3)
