@@ -125,6 +125,14 @@ def test_the_policy_can_write_theirs_beside(top: Path) -> None:
     assert done.report.conflicts[0].beside == "a.theirs-2"
 
 
+def test_a_conflict_that_is_reported_again_is_not_written_beside_again(top: Path) -> None:
+    (top / "a").write_bytes(b"ours")
+    for content, beside in ((b"theirs", "a.theirs"), (b"theirs", "a.theirs"), (b"more", "a.theirs-2")):
+        done = applied(top, [file("a", content)], sent=[file("a", b"base")], policy="beside")
+        assert done.report.conflicts[0].beside == beside
+    assert sorted(each.name for each in top.iterdir()) == ["a", "a.theirs", "a.theirs-2"]
+
+
 def test_a_change_that_was_made_here_too_is_no_conflict(top: Path) -> None:
     (top / "a").write_bytes(b"same")
     done = applied(top, [file("a", b"same")], ["b"], [file("a", b"base"), file("b", b"2")])

@@ -219,11 +219,14 @@ class _Applying:
             self._notes.settled.append(path)
 
     def _put_beside(self, parent: int, entry: SentEntry) -> str:
-        """Write the entry beside its place. Returns the path; "" if there is no free name."""
+        """Write the entry beside its place, unless an earlier return has. Returns the path; "" if there is no free
+        name."""
         for number in range(1, MOST_BESIDE):
             path = entry.path + BESIDE + (f"-{number}" if number > 1 else "")
             if self._judge.objection(path, entry):
                 return ""
+            if self._here(path, entry).is_as(entry):
+                return path
             try:
                 place(parent, entry._replace(path=path), None, lambda fd: self._fill(entry, fd))
             except MovedOn:
