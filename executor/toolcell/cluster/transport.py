@@ -65,9 +65,12 @@ class RayMembers:
             return
         try:
             ray.init(address=self._address, namespace=self._namespace, log_to_driver=False, logging_level=logging.ERROR)
-        except ConnectionError as error:
-            cure = "Start one with ray start --head, or pass RayCluster(address=…)."
-            raise UsageError(f"There is no Ray cluster at {self._address!r}: {error} {cure}") from error
+        except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+            cure = (
+                "Start one with ray start --head, or pass RayCluster(address=…). If it has a token, set "
+                "RAY_AUTH_MODE=token, and the token by RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
+            )
+            raise UsageError(f"Cannot connect to a Ray cluster at {self._address!r}: {error} {cure}") from error
         self._has_connected = True
 
     async def list(self) -> Sequence[Member]:
