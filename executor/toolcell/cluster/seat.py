@@ -54,7 +54,7 @@ from .messages import (
 from .node_backends import PlacedBackends
 from .node_operations import placed_operations
 from .node_run import NodeRun, not_started
-from .sent.moving import AT_HOME, CopiedPaths, moved_to
+from .sent.copied_paths import AT_HOME, CopiedPaths, moved_to
 from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]

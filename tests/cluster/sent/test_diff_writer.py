@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolcell.cluster.sent.applying import Applied, ReceivedDiff, apply
+from toolcell.cluster.sent.diff_writer import ApplyReport, ReceivedDiff, apply
 from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
-from toolcell.cluster.sent.judging import leads_out
+from toolcell.cluster.sent.judge import leads_out
 from toolcell.cluster.sent.manifest import SentEntry
 from toolcell.workspace_return import ConflictPolicy
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
@@ -46,7 +46,7 @@ def applied(
     policy: ConflictPolicy = "ours",
     fill: Callable[[SentEntry, int], object] = fill,
     base: Mapping[str, SentEntry] | None = None,
-) -> Applied:
+) -> ApplyReport:
     expected = {each.path: each for each in sent or []}
     diff = ReceivedDiff({each.path: each for each in made}, gone or [], expected, base or expected)
     return apply(
