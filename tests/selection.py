@@ -76,7 +76,7 @@ SMOKE = (
     "pool/test_parts.py",
     "pool/test_plan.py",
     "pool/test_pool.py",
-    "rollouts/test_running.py::test_each_attempt_has_a_session_a_workspace_and_a_frozen_trajectory",
+    "rollouts/test_launch.py::test_each_attempt_has_a_session_a_workspace_and_a_frozen_trajectory",
     "runner/test_relay.py",
     "sandbox/mechanisms/test_mounts.py",
     "sandbox/mechanisms/test_seccomp.py",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,20 @@ def linger(ctx: ToolContext, name: str, seconds: float) -> str:
     return name
 
 
-TOOLS = [double, linger, *base_tools()]
+@tool(needs={Capability.WRITE})
+def tick(ctx: ToolContext, name: str, seconds: float) -> str:
+    """Append the time to a file again and again."""
+    import time
+
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        with (ctx.workspace_root / name).open("a") as file:
+            file.write(f"{time.time()}\n")
+        time.sleep(0.02)
+    return name
+
+
+TOOLS = [double, linger, tick, *base_tools()]
 
 
 @pytest.fixture
@@ -224,9 +237,35 @@ async def test_a_silent_node_is_given_up_after_its_lease_and_its_sessions_go_on(
             assert (await session.call("double", {"number": 3})).output == 6
             assert node_of(supervisor, session) != node
         finally:
-            silent.resume()
+            with suppress(psutil.NoSuchProcess):  # the kernel has ended it by now
+                silent.resume()
         with anyio.fail_after(PATIENCE_S):
             await until(lambda: all(each["state"] == "up" for each in runtime_of(supervisor).calls.nodes()))
+
+
+async def test_the_cells_of_a_stopped_actor_end_before_their_session_goes_on_elsewhere(
+    supervise: Supervise, workspace: Path
+) -> None:
+    async with supervise(TOOLS, cluster=RayCluster(lease_s=LEASE_S, min_nodes=2)) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("double", {"number": 1})
+        node = node_of(supervisor, session)
+        stopped = supervisor_process(node)
+        with anyio.fail_after(2 * PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(session.call, "tick", {"name": "first", "seconds": 60.0}, timeout=60.0))
+                await until((workspace / "first").exists)
+                stopped.suspend()  # its cells run on, and write to the workspace
+                result = await session.call("tick", {"name": "second", "seconds": 1.0}, timeout=40.0)
+                if result.error is not None:  # it was sent to the stopped node
+                    assert result.error.kind == "node_lost"
+                    (await session.call("tick", {"name": "second", "seconds": 1.0})).unwrap()
+                assert node_of(supervisor, session) != node
+                with suppress(psutil.NoSuchProcess):  # the kernel has ended it by now
+                    stopped.resume()
+            await until(lambda: all(each["state"] == "up" for each in runtime_of(supervisor).calls.nodes()))
+    first, second = ([float(each) for each in (workspace / name).read_text().split()] for name in ("first", "second"))
+    assert first[-1] < second[0], "two cells of the session wrote to its workspace at the same time"
 
 
 async def test_nodes_can_be_restarted_one_by_one_under_load(supervisor: Supervisor, tmp_path: Path) -> None:

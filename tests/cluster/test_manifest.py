@@ -32,3 +32,11 @@ def test_every_pod_has_the_seccomp_profile_and_no_capability() -> None:
             assert context["seccompProfile"] == {"type": "Localhost", "localhostProfile": "toolcell.json"}
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert context["runAsNonRoot"]
+
+
+def test_every_pod_of_ray_has_the_token() -> None:
+    pods = [each["spec"]["template"]["spec"] for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
+    for container in (container for pod in pods for container in pod["containers"]):
+        variables = {each["name"]: each for each in container["env"]}
+        assert variables["RAY_AUTH_MODE"]["value"] == "token"
+        assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "toolcell-ray-token"

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from tests.helpers import until
 
+from toolcell.cluster.kill_timer import clock_s
 from toolcell.cluster.link import pack, unpack
 from toolcell.cluster.messages import CallEnded, DropCall, NodeTold, SendCall, fields_of, message_of
 from toolcell.cluster.node import OK, REFUSED, UNFIT, UNKNOWN, Node
@@ -35,9 +36,12 @@ def request(
     link: bytes = b"1",
     leaves: bool = False,
     terms: NodeTerms | None = None,
+    heard: float | None = None,
 ) -> bytes:
-    asked = (terms or NodeTerms()).to_wire()
-    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, [], None if incarnation else asked])
+    """A request of a driver that has received a reply right now, or at `heard`."""
+    asked = None if incarnation else (terms or NodeTerms()).to_wire()
+    heard = clock_s() if heard is None else heard
+    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, [], asked, heard])
 
 
 async def exchange(node: Node, data: bytes) -> list[Any]:
@@ -46,7 +50,7 @@ async def exchange(node: Node, data: bytes) -> list[Any]:
 
 
 async def test_the_first_reply_tells_what_the_node_can_do(node: Node) -> None:
-    status, incarnation, _ack, (batch,) = await exchange(node, request("ada", b"secret"))
+    status, incarnation, _ack, (batch,), _sent_at = await exchange(node, request("ada", b"secret"))
     assert (status, incarnation) == (OK, node.incarnation)
     told = message_of(unpack(batch)[1][0])
     assert isinstance(told, NodeTold)
@@ -109,13 +113,30 @@ async def test_a_node_that_was_held_up_hears_its_drivers_before_it_ends_their_le
     await until(lambda: "kim" not in node._seats)
 
 
+async def test_a_request_that_waited_while_the_node_was_stopped_is_not_served(node: Node) -> None:
+    await exchange(node, request("lea", b"secret"))
+    stale = request("lea", b"secret", incarnation=node.incarnation)
+    time.sleep(1.9 * LEASE_S)  # as if the process was stopped; the driver gives the node up after two leases
+    assert (await exchange(node, stale))[0] == UNKNOWN
+    assert "lea" not in node._seats
+
+
+async def test_a_driver_that_sends_but_receives_nothing_loses_its_seat(node: Node) -> None:
+    status, *_rest, sent_at = await exchange(node, request("mia", b"secret"))
+    with anyio.fail_after(10 * LEASE_S):
+        while status == OK:  # the network carries only what the driver sends
+            deaf = request("mia", b"secret", incarnation=node.incarnation, heard=sent_at)
+            status, *_rest = await exchange(node, deaf)
+    assert LEASE_S < clock_s() - sent_at < 2 * LEASE_S + 1.0
+
+
 async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others_with_it(node: Node) -> None:
     await exchange(node, request("gus", b"secret"))
     calls = [SendCall(number, 9, f"c{number}", "t", b"\x80", 1, 5.0, False, {}) for number in (1, 2)]
     frames = [fields_of(calls[0]), fields_of(DropCall(7)), fields_of(calls[1])]
     batch = pack([1, frames])
-    data = pack(["gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None])
-    status, _incarnation, ack, batches = await exchange(node, data)
+    data = pack(["gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None, clock_s()])
+    status, _incarnation, ack, batches, _sent_at = await exchange(node, data)
     ends = [message_of(fields) for batch in batches for fields in unpack(batch)[1]]
     assert (status, ack) == (OK, 1)
     assert [(end.number, end.ending, end.started) for end in ends if isinstance(end, CallEnded)] == [
@@ -126,7 +147,7 @@ async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others
 
 @pytest.mark.parametrize("terms", [NodeTerms(max_cells=3), NodeTerms(quarantine="/var/quarantine")])
 async def test_a_driver_that_asks_for_other_settings_gets_no_seat_and_is_told_why(node: Node, terms: NodeTerms) -> None:
-    status, _incarnation, _ack, (why,) = await exchange(node, request("gil", b"secret", terms=terms))
+    status, _incarnation, _ack, (why,), _sent_at = await exchange(node, request("gil", b"secret", terms=terms))
     assert status == UNFIT
     assert re.match(rb"The supervisor of the node was started by another driver with \w+=\w+, and this one asks", why)
     assert "gil" not in node._seats
@@ -141,12 +162,13 @@ async def test_a_node_that_could_not_start_tries_the_terms_of_the_next_driver(mo
     late = Node()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/nonexistent/python")
-        status, _incarnation, _ack, (batch,) = await exchange(late, request("ivy", b"secret"))
+        status, _incarnation, _ack, (batch,), _sent_at = await exchange(late, request("ivy", b"secret"))
     told = message_of(unpack(batch)[1][0])
     assert isinstance(told, NodeTold)
     assert (status, "sys.executable" in told.problem) == (OK, True)
     asked = NodeTerms(allow_missing=("cgroup",), max_cells=3)
-    status, _incarnation, _ack, (batch,) = await exchange(late, request("ivy", b"secret", link=b"2", terms=asked))
+    reply = await exchange(late, request("ivy", b"secret", link=b"2", terms=asked))
+    status, _incarnation, _ack, (batch,), _sent_at = reply
     told = message_of(unpack(batch)[1][0])
     assert isinstance(told, NodeTold)
     assert (told.problem, told.most_cells) == ("", 3)

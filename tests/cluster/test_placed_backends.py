@@ -71,7 +71,7 @@ class PlacedNodes(LocalNodes):
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         def heard(reply: bytes | Exception) -> None:
             if isinstance(reply, bytes):
-                status, _incarnation, _ack, batches = unpack(reply)
+                status, _incarnation, _ack, batches, _sent_at = unpack(reply)
                 if status == OK:
                     self.crossed += [frame for batch in batches for frame in unpack(batch)[1]]
             done(reply)

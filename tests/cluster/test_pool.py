@@ -42,6 +42,8 @@ class LocalNodes:
         self._lease_s = lease_s
         self.nodes = {id: Node() for id in ids}
         self.alive = set(ids)
+        self.unheard = set[str]()
+        """The nodes that run, and that the cluster does not hear."""
         self.spoil: Callable[[str, bytes], bytes] = lambda _id, reply: reply
         self.open = anyio.Event()
         self.open.set()
@@ -57,7 +59,10 @@ class LocalNodes:
     async def connect(self) -> None: ...
 
     async def list(self) -> Sequence[Member]:
-        return [Member(id) for id in self.nodes if id in self.alive]
+        return [Member(id) for id in self.nodes if id in self.alive - self.unheard]
+
+    def has_ended(self, node_id: str) -> bool:
+        return node_id not in self.alive
 
     async def ask_for(self, demand: MachineDemand) -> None: ...
 
@@ -118,6 +123,22 @@ async def test_a_node_that_leaves_the_membership_is_given_up_and_the_supervisor_
         with anyio.fail_after(10.0):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] == ["b"])
         assert (await session.call("double", {"number": 2})).output == 4
+
+
+async def test_a_node_that_only_the_cluster_does_not_hear_keeps_its_sessions_until_it_is_silent(tmp_path: Path) -> None:
+    cluster = LocalNodes("a", "b", lease_s=1.5)
+    async with Supervisor(base_tools(), profiles=small_profiles(), cluster=cluster) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        assert not (await session.call("shell", {"command": "true"})).is_error
+        (home,) = [node["id"] for node in runtime_of(supervisor).calls.nodes() if node["sessions"]]
+        cluster.unheard.add(home)
+        result = await session.call("shell", {"command": "sleep 4"})
+        assert not result.is_error
+        assert losses(supervisor) == [0, 0]
+        cluster.alive.discard(home)
+        with anyio.fail_after(10.0):
+            await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] != ["a", "b"])
+        assert not (await session.call("shell", {"command": "true"})).is_error
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:

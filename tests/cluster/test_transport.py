@@ -1,5 +1,9 @@
 """What Ray does with the bytes of an exchange."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,3 +33,22 @@ def test_a_reply_over_100_kb_crosses_in_the_object_store(ray_nodes: RayNodes, si
     assert worker.object_exists(reply, memory_store_only=True) is not stored
     assert len(ray.get(reply)) == size
     ray.kill(actor)
+
+
+def test_a_program_that_needs_rays_token_and_has_none_is_told_how_to_set_it(tmp_path: Path) -> None:
+    code = """
+import anyio
+from toolcell import Supervisor, UsageError
+from toolcell.cluster import RayCluster
+
+async def main():
+    try:
+        await Supervisor(cluster=RayCluster("127.0.0.1:1")).start()
+    except UsageError as error:
+        print(error)
+
+anyio.run(main)
+"""
+    env = {**os.environ, "HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True)
+    assert "set RAY_AUTH_MODE=token, and the token by RAY_AUTH_TOKEN" in done.stdout

@@ -3,6 +3,7 @@
 import logging
 import os
 
+from .kill_timer import KillTimer
 from .node import Node
 
 __all__ = ["NodeActor"]
@@ -34,7 +35,7 @@ class NodeActor:
     def _made(self) -> Node:
         """The node, made on the actor's event loop."""
         if self._node is None:
-            self._node = Node()
+            self._node = Node(KillTimer())
         return self._node
 
     async def close(self) -> None:

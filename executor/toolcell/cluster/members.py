@@ -28,6 +28,11 @@ class Members(Protocol):
         """The machines that are alive."""
         ...
 
+    def has_ended(self, node_id: str) -> bool:
+        """Whether a machine that `list` does not list has shut down, so that nothing runs there. False if the cluster
+        only does not hear it."""
+        ...
+
     async def ask_for(self, demand: MachineDemand) -> None:
         """Ask the autoscaler for these machines. This replaces the previous demand."""
         ...

@@ -20,6 +20,7 @@ from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.base import base_tools
 
+from .kill_timer import KillTimer, clock_s
 from .link import pack, unpack
 from .messages import NodeTold, fields_of
 from .node_backends import NodeBackends, PlacedBackends
@@ -43,17 +44,22 @@ STORE_BYTES: Final = 4 * 1024 * 1024 * 1024
 """The default bound of the contents of sent workspaces that a node keeps."""
 DEAF_S: Final = 0.05
 """After its event loop was blocked for so many seconds, a node may have exchanges that it has not read yet."""
-DEAF_LEASES: Final = 1.5
-"""The number of leases after which such a node ends sessions. A driver gives up a silent node after two."""
+END_LEASES: Final = 1.5
+"""After so many leases since its lease was renewed, a driver's sessions end, also if it may have sent an exchange."""
+KILL_LEASES: Final = 1.75
+"""After so many leases, the kernel kills a node that has not ended them. After two, the driver uses another node."""
+CHECKS_A_LEASE: Final = 4
 PARTS_OF_LEASE: Final = 3
 """A waiting exchange is answered after the lease divided by this number, so that the driver renews the lease."""
 
 
 class Node:
     """A supervisor whose sessions and calls belong to drivers. `incarnation` is a random id, new at each start of the
-    node. A driver that knows another id has lost its calls here."""
+    node. A driver that knows another id has lost its calls here. `kill_timer` ends the process if it is stopped or
+    blocked for so long that a driver may have given it up."""
 
-    def __init__(self) -> None:
+    def __init__(self, kill_timer: KillTimer | None = None) -> None:
+        self._kill_timer = kill_timer
         self.incarnation = os.urandom(8)
         self.sent_files = NodeFiles(None, STORE_BYTES)  # until a driver sends workspaces
         self._files_terms: tuple[str | None, int] | None = None
@@ -111,6 +117,7 @@ class Node:
             self._watching.cancel()
         for seat in list(self._seats.values()):
             self._end(seat)
+        self._set_kill_timer()
         if self._supervisor is not None:
             await self._supervisor.aclose()
         await self._backends.close()
@@ -125,11 +132,12 @@ class Node:
     async def exchange(self, data: bytes) -> bytes:
         """Take a driver's request. Reply as soon as the node has messages, at the latest after a part of the lease.
 
-        A request is `[driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, terms]`. A reply is
-        `[status, incarnation, ack, batches]`. `link` names the stream of batches. `again` asks for unacknowledged
-        batches once more. The first request of a stream has terms and no incarnation.
+        A request is `[driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, terms, heard]`. A
+        reply is `[status, incarnation, ack, batches, sent_at]`. `link` names the stream of batches. `again` asks for
+        unacknowledged batches once more. The first request of a stream has terms and no incarnation. `sent_at` is the
+        time of the node's clock, and `heard` is the `sent_at` of the newest reply that the driver has received.
         """
-        driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, asked = unpack(data)
+        driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, asked, heard = unpack(data)
         if incarnation and incarnation != self.incarnation:
             return self._reply(UNKNOWN)
         terms, backends = NodeTerms(), PlacedBackends()
@@ -159,6 +167,11 @@ class Node:
                 self._end(seat)
             seat = Seat(self, driver, token, link, lease_s, backends, is_durable=terms.is_durable)
             self._seats[driver] = seat
+            self._set_kill_timer()
+        seat.renewed_at = max(seat.renewed_at, heard)
+        if seat.is_over_after(END_LEASES):  # the request has waited too long: its driver may use another node by now
+            self._end(seat)
+            return self._reply(UNKNOWN)
         if is_leaving:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
@@ -175,6 +188,8 @@ class Node:
             return pack([UNKNOWN, None])
         if not hmac.compare_digest(seat.token, token):
             return pack([REFUSED, None])
+        if seat.is_over_after(END_LEASES):
+            return pack([UNKNOWN, None])
         return pack([OK, await seat.files.handle(request, payload)])
 
     def _is_serving(self, driver: str) -> bool:
@@ -189,7 +204,7 @@ class Node:
         return runtime.protection.awaits_kept and not runtime.pool.kept_writable()
 
     def _reply(self, status: str, ack: int = 0, batches: Sequence[bytes] = ()) -> bytes:
-        return pack([status, self.incarnation, ack, list(batches)])
+        return pack([status, self.incarnation, ack, list(batches), clock_s()])
 
     def told(self) -> NodeTold:
         """The node's state, for a driver."""
@@ -210,15 +225,24 @@ class Node:
     async def _watch_leases(self) -> None:
         while True:
             now = time.monotonic()
-            ends = [seat.heard_at + seat.lease_s for seat in self._seats.values()]
-            pause_s = max(0.05, min([1.0, *(end - now for end in ends)]))
+            pauses = [
+                min(seat.heard_at + seat.lease_s - now, seat.lease_s / CHECKS_A_LEASE) for seat in self._seats.values()
+            ]
+            pause_s = max(0.05, min([1.0, *pauses]))
             await asyncio.sleep(pause_s)
             was_deaf = time.monotonic() - now - pause_s > DEAF_S
             for seat in list(self._seats.values()):
-                lease_s = seat.lease_s * (DEAF_LEASES if was_deaf else 1.0)
-                if time.monotonic() - seat.heard_at > lease_s:
+                is_silent = time.monotonic() - seat.heard_at > seat.lease_s
+                if (is_silent and not was_deaf) or seat.is_over_after(END_LEASES):
                     _log.warning("the driver %s was not heard for %g s: its sessions end", seat.driver, seat.lease_s)
                     self._end(seat)
+            self._set_kill_timer()
+
+    def _set_kill_timer(self) -> None:
+        """Let the kernel kill this process at the first time at which sessions should have ended long ago."""
+        if self._kill_timer is not None:
+            times = (seat.renewed_at + KILL_LEASES * seat.lease_s for seat in self._seats.values())
+            self._kill_timer.set(min(times, default=None))
 
     def _end(self, seat: Seat) -> None:
         seat.end()

@@ -25,7 +25,7 @@ from toolcell_sandbox.network import ProxyNetwork
 
 from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 from .node_operations import CallOperations, PlacedOperations, ReportingRun
-from .sent.moving import AT_HOME, CopiedPaths
+from .sent.copied_paths import AT_HOME, CopiedPaths
 
 __all__ = ["NodeRun", "audit_to_wire", "changes_to_wire", "not_started"]
 

@@ -113,6 +113,8 @@ class Peer:
         self._link = BatchLink()
         self._name = os.urandom(8)
         self._incarnation = b""
+        self._sent_at = 0.0
+        """The time of the node's clock in the newest reply."""
         self._frames: list[tuple[object, ...]] = []
         self._is_flushing = False
         self._open = 0
@@ -227,6 +229,7 @@ class Peer:
             self._link.received,
             batches,
             None if self._incarnation else identity.terms,
+            self._sent_at,
         ]
         self._open += 1
         name = self._name
@@ -317,7 +320,7 @@ class Peer:
                 self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
-        status, incarnation, ack, batches = unpack(reply)
+        status, incarnation, ack, batches, sent_at = unpack(reply)
         if status == UNFIT:
             self.unfit = batches[0].decode()
             self._owner.on_unfit(self)
@@ -331,6 +334,7 @@ class Peer:
             return
         self.heard_at = time.monotonic()
         self._incarnation = incarnation
+        self._sent_at = max(self._sent_at, sent_at)
         if self._is_silent:
             self._is_silent, self._again = False, True
             self._resend()
@@ -347,7 +351,7 @@ class Peer:
 
     def _on_last(self, reply: bytes) -> None:
         """Take the last records from a node that this driver leaves."""
-        status, _incarnation, _ack, batches = unpack(reply)
+        status, _incarnation, _ack, batches, _sent_at = unpack(reply)
         for frames in self._link.receive(batches) if status == OK else ():
             for fields in frames:
                 if isinstance(message := message_of(fields), RecordMade):

@@ -204,9 +204,11 @@ class ClusterPool:
         return demand_of(len(ups), self.most_cells, calls, labels)
 
     def _meet(self, members: Iterable[Member]) -> None:
+        """Use new machines, and give up those that have left. A machine that the cluster only does not hear may still
+        run cells: such a node is used until its lease is over."""
         alive = {member.id: member for member in members}
         for id, peer in list(self._peers.items()):
-            if id not in alive:
+            if id not in alive and (not peer.is_up or self._members.has_ended(id)):
                 if not peer.is_gone:
                     peer.give_up("its machine has left the cluster")
                 self._peers.pop(id, None)

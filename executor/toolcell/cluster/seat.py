@@ -34,6 +34,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 
+from .kill_timer import clock_s
 from .link import MOST_FRAMES, WINDOW_S, BatchLink
 from .messages import (
     AnswerRequest,
@@ -53,7 +54,7 @@ from .messages import (
 from .node_backends import PlacedBackends
 from .node_operations import placed_operations
 from .node_run import NodeRun, not_started
-from .sent.moving import AT_HOME, CopiedPaths, moved_to
+from .sent.copied_paths import AT_HOME, CopiedPaths, moved_to
 from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]
@@ -167,6 +168,8 @@ class Seat:
         self.name = name
         self.lease_s = lease_s
         self.heard_at = time.monotonic()
+        self.renewed_at = clock_s()
+        """When the node sent the newest reply that the driver has received, in seconds of `clock_s`."""
         self.is_over = False
         self.backends = backends
         self.is_durable = is_durable
@@ -189,6 +192,10 @@ class Seat:
 
     def __repr__(self) -> str:
         return f"<Seat of {self.driver} · {len(self.runs)} calls · {self.link!r}>"
+
+    def is_over_after(self, leases: float) -> bool:
+        """Whether the lease was renewed more than so many leases ago."""
+        return clock_s() - self.renewed_at > leases * self.lease_s
 
     def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
         """The proxy of one call, with the driver's resolver."""

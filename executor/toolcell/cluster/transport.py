@@ -28,6 +28,8 @@ A_MACHINE: Final = {"CPU": 0.001}
 """The bundle that demands one machine. Calls use no resources of Ray."""
 STORED_BYTES: Final = 100_000
 """Contents of more bytes go through Ray's object store. Ray keeps results of this size there, too."""
+UNEXPECTED: Final = frozenset({0, 2})
+"""The reasons of NodeDeathInfo in Ray's gcs.proto with which a machine may still run: unspecified, and not heard."""
 
 
 def import_ray() -> Any:
@@ -47,6 +49,7 @@ class RayMembers:
         self._ray: Any = None
         self._has_connected = False
         self._actors: dict[str, Any] = {}
+        self._ended = frozenset[str]()
         self._lock = threading.Lock()
         self._under_way = 0
         self._asked = MachineDemand()
@@ -62,9 +65,12 @@ class RayMembers:
             return
         try:
             ray.init(address=self._address, namespace=self._namespace, log_to_driver=False, logging_level=logging.ERROR)
-        except ConnectionError as error:
-            cure = "Start one with ray start --head, or pass RayCluster(address=…)."
-            raise UsageError(f"There is no Ray cluster at {self._address!r}: {error} {cure}") from error
+        except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+            cure = (
+                "Start one with ray start --head, or pass RayCluster(address=…). If it has a token, set "
+                "RAY_AUTH_MODE=token, and the token by RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
+            )
+            raise UsageError(f"Cannot connect to a Ray cluster at {self._address!r}: {error} {cure}") from error
         self._has_connected = True
 
     async def list(self) -> Sequence[Member]:
@@ -73,7 +79,11 @@ class RayMembers:
 
     def _list(self) -> Sequence[Member]:
         members: list[Member] = []
-        for node in self._ray.nodes():
+        nodes: list[dict[str, Any]] = self._ray.nodes()
+        self._ended = frozenset(
+            node["NodeID"] for node in nodes if not node["Alive"] and node["DeathReason"] not in UNEXPECTED
+        )
+        for node in nodes:
             if node["Alive"]:
                 id: str = node["NodeID"]
                 if id not in self._actors:
@@ -83,6 +93,10 @@ class RayMembers:
         for id in [id for id in self._actors if id not in alive]:
             self._actors.pop(id, None)
         return members
+
+    def has_ended(self, node_id: str) -> bool:
+        """Whether the machine has shut down, as of the last `list`."""
+        return node_id in self._ended
 
     def _new_actor(self, node_id: str) -> Any:
         """The existing actor of a machine, or a new one."""
@@ -142,7 +156,7 @@ class RayMembers:
         """Call the machine's actor by `begin`, which returns the reference of the reply."""
         actor = self._actors.get(node_id)
         if actor is None:
-            done(NodeGone("its actor has ended"))
+            done(ConnectionError("the cluster does not list its machine"))
             return
         with self._lock:
             self._under_way += 1
@@ -164,19 +178,14 @@ class RayMembers:
             self._under_way -= 1
         if isinstance(reply, bytes):
             done(reply)
-        elif self._is_final(reply):
+        elif isinstance(reply, self._ray.exceptions.ActorDiedError):
             if self._actors.get(node_id) is actor:
                 self._actors.pop(node_id, None)  # the next `list` makes another one, if the machine is alive
-            done(NodeGone("its machine or its actor has ended"))
+            done(NodeGone("its actor has ended"))
         elif isinstance(reply, self._ray.exceptions.RayTaskError):
             done(NodeGone(f"its supervisor failed: {reply}"))
         else:
             done(reply if isinstance(reply, Exception) else RuntimeError(repr(reply)))
-
-    def _is_final(self, error: BaseException) -> bool:
-        errors = self._ray.exceptions
-        final = errors.ActorDiedError, errors.ActorUnschedulableError
-        return isinstance(error, final)
 
     async def settled(self) -> None:
         """Wait until every exchange has ended."""

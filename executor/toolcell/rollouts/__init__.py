@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # type checkers know this name; a program that only reads
 if TYPE_CHECKING:
     from .attempt import Attempt, Scored
     from .infrastructure import InfrastructureFailure, is_infrastructure
+    from .launch import rollout
     from .progress import RolloutProgress
-    from .running import rollout
     from .stream import Rollout
     from .tasks import RolloutTask
     from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, TrajectoryStep
@@ -31,7 +31,7 @@ _HOMES = {
     "Trajectory": "trajectory",
     "TrajectoryStep": "trajectory",
     "is_infrastructure": "infrastructure",
-    "rollout": "running",
+    "rollout": "launch",
 }
 
 __all__ = [

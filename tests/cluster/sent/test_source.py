@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from toolcell.cluster import SentWorkspaces, WorkspaceTooLarge
-from toolcell.cluster.sent.packing import ContentPlace, StaleSource, packs_of
-from toolcell.cluster.sent.reading import DigestCache
+from toolcell.cluster.sent.listing import DigestCache
+from toolcell.cluster.sent.packs import ContentPlace, StaleSource, packs_of
 from toolcell.cluster.sent.source import SourceTree, read_source
 
 

@@ -1,9 +1,9 @@
 """Workspaces that are sent to a node, and come back as a diff.
 
-- Shared: `exclusions.py` and `manifest.py` define a tree, `reading.py` reads it, `blobs.py` stores contents.
+- Shared: `exclusions.py` and `manifest.py` define a tree, `listing.py` reads it, `blobs.py` stores contents.
 - The driver: `options.py` is public, `source.py` reads a workspace, `trees.py` has the workspaces of all
-  sessions, `sending.py` and `packing.py` send them, `bringing.py` and `receiving.py` fetch a diff, `judging.py` decides
-  which changes may be written, `applying.py` writes them, `placing.py` replaces one entry.
+  sessions, `sender.py` and `packs.py` send them, `diff_return.py` and `diff_fetch.py` fetch a diff, `judge.py` decides
+  which changes may be written, `diff_writer.py` writes them, `entries.py` replaces one entry.
 - A node: `seat_files.py` serves a driver, `copies.py` makes a session's copy and finds its changes, `slots.py` has the
   directory of a node.
 

@@ -18,8 +18,8 @@ from toolcell_sandbox.walker import Root
 
 from .blobs import BlobRoom, BlobStore
 from .exclusions import Exclusions
+from .listing import LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed
 from .manifest import SentEntry, TreeManifest
-from .reading import LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed
 
 __all__ = ["CopyChanges", "CopyRoom", "WorkingCopy"]
 

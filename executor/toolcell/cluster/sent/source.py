@@ -11,9 +11,9 @@ from toolcell_sandbox.seen import said, shown
 from toolcell_sandbox.walker import Root
 
 from .exclusions import Exclusions
+from .listing import DigestCache, LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed
 from .manifest import SentEntry, TreeManifest
 from .options import SentWorkspaces, WorkspaceTooLarge
-from .reading import DigestCache, LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed
 
 __all__ = ["SourceTree", "read_source"]
 

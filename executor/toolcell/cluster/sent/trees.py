@@ -22,11 +22,11 @@ from toolcell_sandbox import walker
 from toolcell_sandbox.seen import said, shown
 from toolcell_sandbox.walker import Root
 
-from .bringing import brought_back
+from .diff_return import brought_back
+from .listing import DigestCache
 from .options import SentWorkspaces
-from .packing import StaleSource
-from .reading import DigestCache
-from .sending import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
+from .packs import StaleSource
+from .sender import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
 from .source import SourceTree, read_source
 
 __all__ = ["SentTrees"]

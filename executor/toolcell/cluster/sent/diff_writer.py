@@ -12,13 +12,13 @@ from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.seen import said
 from toolcell_sandbox.walker import Root
 
+from .entries import MovedOn, make_directory, place, remove
 from .exclusions import Exclusions
-from .judging import Judge
+from .judge import Judge
+from .listing import MOST_LISTED, LeftEntry, UnstableFile, digested, facts_of
 from .manifest import SentEntry
-from .placing import MovedOn, make_directory, place, remove
-from .reading import MOST_LISTED, LeftEntry, UnstableFile, digested, facts_of
 
-__all__ = ["Applied", "ReceivedDiff", "apply"]
+__all__ = ["ApplyReport", "ReceivedDiff", "apply"]
 
 ATTEMPTS: Final = 3
 BESIDE: Final = ".theirs"
@@ -42,7 +42,7 @@ class ReceivedDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyReport:
     """The report, and the paths whose state is now the same here and on the node."""
 
     report: WorkspaceReturn
@@ -96,11 +96,11 @@ def apply(
     protected: Sequence[str],
     exclusions: Exclusions,
     policy: ConflictPolicy,
-) -> Applied:
+) -> ApplyReport:
     """Write the changes into the directory at a real path. `fill(entry, fd)` writes the content of a file. Raises
     OSError if the directory cannot be opened. Blocks."""
     with Root(path) as root:
-        work = _Applying(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
+        work = _DiffWriter(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
         for name in sorted(diff.gone, reverse=True):  # the entries of a directory before the directory itself
             work.one(name, None)
         for name, entry in sorted(diff.made.items()):
@@ -108,7 +108,7 @@ def apply(
         return work.applied()
 
 
-class _Applying:
+class _DiffWriter:
     def __init__(
         self,
         root: Root,
@@ -219,11 +219,14 @@ class _Applying:
             self._notes.settled.append(path)
 
     def _put_beside(self, parent: int, entry: SentEntry) -> str:
-        """Write the entry beside its place. Returns the path; "" if there is no free name."""
+        """Write the entry beside its place, unless an earlier return has. Returns the path; "" if there is no free
+        name."""
         for number in range(1, MOST_BESIDE):
             path = entry.path + BESIDE + (f"-{number}" if number > 1 else "")
             if self._judge.objection(path, entry):
                 return ""
+            if self._here(path, entry).is_as(entry):
+                return path
             try:
                 place(parent, entry._replace(path=path), None, lambda fd: self._fill(entry, fd))
             except MovedOn:
@@ -263,7 +266,7 @@ class _Applying:
         base = self._diff.base.get(path)
         return base is not None and base.kind != "directory"
 
-    def applied(self) -> Applied:
+    def applied(self) -> ApplyReport:
         """The report."""
         notes = self._notes
         report = WorkspaceReturn(
@@ -275,7 +278,7 @@ class _Applying:
             left_out_count=notes.left_count,
             unknown=self._diff.unknown,
         )
-        return Applied(report, tuple(notes.settled))
+        return ApplyReport(report, tuple(notes.settled))
 
 
 def _version(entry: SentEntry | None) -> FileVersion | None:

@@ -15,8 +15,8 @@ from toolcell_sandbox import walker
 from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.kernel.syscalls import attempt
 
+from .listing import facts_of
 from .manifest import SentEntry
-from .reading import facts_of
 
 __all__ = ["MovedOn", "make_directory", "place", "remove"]
 

@@ -10,12 +10,12 @@ import anyio
 from toolcell.cluster.peer import NodeGone
 from toolcell.workspace_return import ConflictPolicy, WorkspaceReturn
 
-from .applying import Applied, ReceivedDiff, apply
 from .blobs import BlobStore
+from .diff_fetch import DiffReceipt, fetched
+from .diff_writer import ApplyReport, ReceivedDiff, apply
 from .manifest import SentEntry
-from .receiving import Received, fetched
 from .seat_files import DONE
-from .sending import WORK, OpenCopy
+from .sender import WORK, OpenCopy
 
 __all__ = ["brought_back"]
 
@@ -38,7 +38,7 @@ async def brought_back(
     answer = await copy.peer.ask(["changes", copy.id, list(ending)])
     if answer[0] != DONE:
         raise OSError(str(answer[1]))
-    received = await WORK.run(partial(Received.unpacked, answer[1]))
+    received = await WORK.run(partial(DiffReceipt.unpacked, answer[1]))
     diff = ReceivedDiff(
         received.made,
         received.gone,
@@ -69,7 +69,7 @@ def _applied(
     copy: OpenCopy,
     protected: Sequence[str],
     policy: ConflictPolicy,
-) -> Applied:
+) -> ApplyReport:
     def fill(entry: SentEntry, fd: int) -> None:
         if entry.size:
             contents.copy(entry.content, fd)

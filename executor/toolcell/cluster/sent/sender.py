@@ -17,7 +17,7 @@ from toolcell.cluster.peer import NodeGone
 from .exclusions import Exclusions
 from .manifest import SentEntry, TreeManifest
 from .options import SentWorkspaces
-from .packing import ContentPlace, packs_of
+from .packs import ContentPlace, packs_of
 from .seat_files import DONE, LACKS, NO_ROOM
 from .source import SourceTree
 

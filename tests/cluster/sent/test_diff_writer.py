@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolcell.cluster.sent.applying import Applied, ReceivedDiff, apply
+from toolcell.cluster.sent.diff_writer import ApplyReport, ReceivedDiff, apply
 from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
-from toolcell.cluster.sent.judging import leads_out
+from toolcell.cluster.sent.judge import leads_out
 from toolcell.cluster.sent.manifest import SentEntry
 from toolcell.workspace_return import ConflictPolicy
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
@@ -46,7 +46,7 @@ def applied(
     policy: ConflictPolicy = "ours",
     fill: Callable[[SentEntry, int], object] = fill,
     base: Mapping[str, SentEntry] | None = None,
-) -> Applied:
+) -> ApplyReport:
     expected = {each.path: each for each in sent or []}
     diff = ReceivedDiff({each.path: each for each in made}, gone or [], expected, base or expected)
     return apply(
@@ -123,6 +123,14 @@ def test_the_policy_can_write_theirs_beside(top: Path) -> None:
     done = applied(top, [file("a", b"theirs")], sent=[file("a", b"base")], policy="beside")
     assert tree(top) == {"a": b"ours", "a.theirs": b"of earlier", "a.theirs-2": b"theirs"}
     assert done.report.conflicts[0].beside == "a.theirs-2"
+
+
+def test_a_conflict_that_is_reported_again_is_not_written_beside_again(top: Path) -> None:
+    (top / "a").write_bytes(b"ours")
+    for content, beside in ((b"theirs", "a.theirs"), (b"theirs", "a.theirs"), (b"more", "a.theirs-2")):
+        done = applied(top, [file("a", content)], sent=[file("a", b"base")], policy="beside")
+        assert done.report.conflicts[0].beside == beside
+    assert sorted(each.name for each in top.iterdir()) == ["a", "a.theirs", "a.theirs-2"]
 
 
 def test_a_change_that_was_made_here_too_is_no_conflict(top: Path) -> None:

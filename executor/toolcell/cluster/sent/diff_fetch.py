@@ -9,19 +9,19 @@ from toolcell.backends.threads import Threads
 from toolcell.cluster.link import unpack
 
 from .blobs import BlobStore, WrongBlob
+from .listing import LeftEntry
 from .manifest import SentEntry, is_sound
-from .reading import LeftEntry
 from .seat_files import DONE, PIECE_BYTES
 
-__all__ = ["Received", "fetched"]
+__all__ = ["DiffReceipt", "fetched"]
 
 
-class _Asked(Protocol):
+class _AskedPeer(Protocol):
     async def ask(self, request: Sequence[object], payload: bytes = b"") -> list[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class DiffReceipt:
     """The checked answer of a node."""
 
     made: Mapping[str, SentEntry]
@@ -31,7 +31,7 @@ class Received:
     unknown: str
 
     @classmethod
-    def unpacked(cls, raw: bytes) -> "Received":
+    def unpacked(cls, raw: bytes) -> "DiffReceipt":
         """The inverse of `CopyChanges.packed`. Raises OSError for an answer that no tree can give."""
         try:
             made, gone, left_out, left_count, unknown = unpack(raw)
@@ -48,7 +48,7 @@ class Received:
         )
 
 
-async def fetched(peer: _Asked, received: Received, contents: BlobStore, work: Threads) -> None:
+async def fetched(peer: _AskedPeer, received: DiffReceipt, contents: BlobStore, work: Threads) -> None:
     """Fetch the contents of all files of a diff, each once, and verify them. Raises OSError."""
     wanted: list[list[Any]] = []
     sizes: dict[bytes, int] = {}
@@ -69,7 +69,7 @@ async def fetched(peer: _Asked, received: Received, contents: BlobStore, work: T
 
 
 async def _fetch(
-    peer: _Asked, wanted: Sequence[list[Any]], sizes: Mapping[bytes, int], contents: BlobStore, work: Threads
+    peer: _AskedPeer, wanted: Sequence[list[Any]], sizes: Mapping[bytes, int], contents: BlobStore, work: Threads
 ) -> None:
     answer = await peer.ask(["get", wanted])
     if answer[0] != DONE:
