@@ -5,7 +5,6 @@ call with an idempotency key is made twice.
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests import programs
 
 from toolcell import Supervisor
 from toolcell.journal.chain import JournalEntry
@@ -24,7 +24,7 @@ from toolcell.testing import misbehaving
 
 from .load import JOURNAL_BYTES, append
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 KILLS = int(os.environ.get("TOOLCELL_KILLS", "4"))
 """How often it is killed: `TOOLCELL_KILLS=200 pytest -n 0 -s tests/behaviour/durable/test_kill.py` takes some 13
 minutes, and prints what it has counted."""
@@ -36,19 +36,16 @@ TRIED_AGAIN = 3
 def killed(state: Path, workspace: Path, first: int, after_s: float, *, at_once: bool) -> list[list[str]]:
     """Run the program, and kill it so many seconds after its start, or after it has printed a call and a key. Returns
     the words of each line that it has printed."""
-    with subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(state), str(workspace), str(first)], stdout=subprocess.PIPE
-    ) as program:
-        assert program.stdout is not None
-        lines: list[bytes] = []
-        while not at_once and not {b"call", b"key"} <= {line.split()[0] for line in lines}:
+    with programs.start([sys.executable, "-I", str(PROGRAM), str(state), str(workspace), str(first)]) as program:
+        lines: list[str] = []
+        while not at_once and not {"call", "key"} <= {line.split()[0] for line in lines}:
             lines.append(program.stdout.readline())
             assert lines[-1], "it ended by itself"
         time.sleep(after_s)
         assert program.poll() is None, "it ended by itself"
         program.send_signal(signal.SIGKILL)
         lines += program.stdout.read().splitlines(keepends=True)
-    return [line.decode().strip().split(maxsplit=2) for line in lines if line.endswith(b"\n")]
+    return [line.strip().split(maxsplit=2) for line in lines if line.endswith("\n")]
 
 
 def read_on(reader: JournalReader, found: dict[int, JournalEntry]) -> None:
@@ -126,8 +123,8 @@ async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, w
         "            print('ready', flush=True)\n"
         "anyio.run(main)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(state), str(workspace)], stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None and run.stdout.readline() == b"ready\n"
+    with programs.start([sys.executable, "-I", "-c", program, str(state), str(workspace)]) as run:
+        assert run.stdout.readline() == "ready\n"
         run.kill()
     async with Supervisor([misbehaving.echo], state=state):
         pass

@@ -1,6 +1,5 @@
 """Results that outlive the supervisor: idempotency keys and tasks, and what each error says of its call."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from tests import programs
 from tests.helpers import until
 
 from toolcell import (
@@ -30,7 +30,7 @@ from toolcell import (
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 Supervise = Callable[..., Supervisor]
 
 
@@ -71,7 +71,7 @@ def lines(workspace: Path) -> list[str]:
 def killed(state: Path, workspace: Path, call: str) -> None:
     """Run a program that makes this call with the session "s", and kill it when the call has written its line."""
     program = (
-        "import sys, anyio\n"
+        f"import sys, anyio; sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
         "from toolcell import Supervisor\n"
         "from tests.behaviour.durable.test_results import append, look\n"
         "async def main():\n"
@@ -81,9 +81,9 @@ def killed(state: Path, workspace: Path, call: str) -> None:
         "        await anyio.sleep(60)\n"
         "anyio.run(main)\n"
     )
-    command = [sys.executable, "-c", program, str(state), str(workspace)]
+    command = [sys.executable, "-I", "-c", program, str(state), str(workspace)]
     before = len(lines(workspace))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as run:
+    with programs.start(command) as run:
         while len(lines(workspace)) == before:
             assert run.poll() is None
         run.kill()

@@ -1,9 +1,7 @@
 """Suspended sessions of a durable supervisor: resumed by the next one, with everything that they had."""
 
-import os
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 
 from toolcell import (
     Capability,
@@ -26,7 +25,7 @@ from toolcell import (
 )
 from toolcell.testing.backends import ListChannel, ListMemory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 Supervise = Callable[..., Supervisor]
 
 
@@ -189,7 +188,7 @@ async def main():
         os.kill(os.getpid(), signal.SIGKILL)
 anyio.run(main)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, env=os.environ, timeout=60)
+    done = programs.run([sys.executable, "-I", "-c", program], timeout=60)
     assert done.returncode == -signal.SIGKILL
     async with supervise(TOOLS, state=state) as supervisor:
         assert (await supervisor.resume_session("m")).values == {"kept": True}

@@ -2,16 +2,19 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.escape.machines import Machine, command_on
 
 CLONE_NEWPID = 0x20000000
 NO_PID_NAMESPACE = Machine("no pid namespace", refuse=("unshare,clone", 1, CLONE_NEWPID), allow=("pid_namespace",))
+
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def answer_of(who: str, temporary: Path) -> dict[str, Any]:
@@ -19,7 +22,7 @@ def answer_of(who: str, temporary: Path) -> dict[str, Any]:
     script = Path(__file__).parent / "leftovers.py"
     command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), who, *NO_PID_NAMESPACE.allow])
     env = {**os.environ, "TMPDIR": str(temporary)}  # the machine's own is others' too
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, env=env)
+    done = programs.run(command, timeout=60, env=env)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["during"] == 1, "it was there while its call ran, or this tests nothing"

@@ -3,7 +3,6 @@
 import functools
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from tests import zygotes
+from tests import programs, zygotes
 from tests.helpers import PATIENCE_S, SOON_S, until
 
 from toolcell import (
@@ -38,7 +37,7 @@ from toolcell.wire.frames import encode
 from toolcell.wire.messages import Prepare, to_fields
 from toolcell.wire.protocol import ZYGOTE_LIMITS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
 
 
@@ -187,11 +186,8 @@ def test_when_the_supervisor_is_killed_every_process_is_gone_within_a_second(tmp
 
         anyio.run(main)
     """
-    supervisor = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    supervisor = programs.start([sys.executable, "-I", "-c", textwrap.dedent(program), str(tmp_path)])
     try:
-        assert supervisor.stdout is not None
         with supervisor.stdout as stdout:
             pids = [int(word) for word in stdout.readline().split()]
         assert len(pids) >= 6 * 2, "cells and their calls, and zygotes"
@@ -228,8 +224,8 @@ async def test_a_new_supervisor_sweeps_away_the_cgroups_of_one_that_was_killed(
 
         anyio.run(main)
     """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(workspace)]
-    with subprocess.Popen(command) as killed:
+    command = [sys.executable, "-I", "-c", textwrap.dedent(program), str(workspace)]
+    with programs.start(command) as killed:
         killed.wait(30)
     assert killed.returncode == -9
     await anyio.sleep(0.5)  # until the kernel has ended what was in them

@@ -4,7 +4,6 @@ for another session.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import programs
 from tests.escape.kit import ROOT, ROOTLESS
 from tests.escape.machines import MACHINES, command_on
 
@@ -19,7 +19,7 @@ from toolcell.runner.fds import use_leaves_times
 
 from .shared_state import ATTACKS
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+pytestmark = pytest.mark.usefixtures("warm", "nothing_is_left_of_the_module")
 
 SCRIPT = Path(__file__).parent / "shared_state.py"
 EXPECTED_ERRORS = {"die": "crashed"}
@@ -38,7 +38,7 @@ def attacked(nothing_is_left_of_the_module: None) -> Attacked:
     def attack_all(name: str, cells: str) -> dict[str, dict[str, Any]]:
         machine = next(each for each in MACHINES if each.name == name)
         command = command_on(machine, [sys.executable, "-I", str(SCRIPT), cells], [str(SCRIPT.parent)])
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
+        done = programs.run(command, timeout=100, cwd="/")
         assert done.returncode == 0, done.stderr
         return {record["attack"]: record for record in map(json.loads, done.stdout.splitlines())}
 

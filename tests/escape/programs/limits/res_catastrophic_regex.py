@@ -8,7 +8,7 @@ import re
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.25
+TIMEOUT = 0.5
 
 
 def attack(scene: Scene) -> object:

@@ -6,7 +6,7 @@ Source: R13
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.25
+TIMEOUT = 0.5
 
 
 def attack(scene: Scene) -> object:
