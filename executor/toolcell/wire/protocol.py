@@ -119,11 +119,6 @@ class SupervisorLink:
         return self._decoder.partial
 
     @property
-    def rest(self) -> memoryview | None:
-        """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
-        return self._decoder.rest
-
-    @property
     def broken(self) -> Violation | None:
         return self._decoder.broken
 
