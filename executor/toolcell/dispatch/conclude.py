@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Run, Used
+from toolcell.pool.run import Used
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
 from toolcell.sessions.tally import SessionTally
@@ -40,7 +40,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
     result, lie = result_of(route, call, shown, used)
-    if lie or confirmation or watch is not None or (run is not None and _is_marked(run)):
+    of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
+    if lie or confirmation or watch is not None or of_cell:
         result = _marked(caller, ran, result, lie)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
@@ -69,11 +70,6 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     _add_to_tally(caller.tally, call, used, result)
     record(services, caller.id, call, route, result, used, outcome, run, secrets)
     return result
-
-
-def _is_marked(run: Run) -> bool:
-    """Whether the result tells something about the cell."""
-    return bool(run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
 
 
 def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:

@@ -8,7 +8,7 @@ too, because a schema of a few lines can take any time. `format` is not asserted
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, final
 
 from toolcell.errors import UsageError
 from toolcell.fast.frames import LONG
@@ -38,6 +38,7 @@ class _CompiledSchema(Protocol):
     def validate(self, instance: object) -> None: ...
 
 
+@final
 class Valid(NamedTuple):
     """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it."""
 

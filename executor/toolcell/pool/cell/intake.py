@@ -132,8 +132,8 @@ class Intake:
             if decoder.sizes or not decoder.begun:
                 self._frame.end()
                 self._frame = None
-        if len(events) == 1 and type(events[0]) is Result:
-            self._on_frame(events[0])
+        if len(events) == 1 and type(events[0]) is Result and run is not None and self._calls.verdict is None:
+            self._calls.on_answer(Outcome("result", events[0].payload))
         else:
             self._take_in(events)
         if decoder.begun and self._frame is None and self.paused is None:
