@@ -169,7 +169,7 @@ class TierPolicy:
         return not (self.tools or self.rules or self.kinds or self.agents or self.channels)
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
-        if self.is_by_tier:
+        if not (self.tools or self.rules or self.kinds or self.agents or self.channels):  # `is_by_tier`
             of_tier: Decision = getattr(self, declaration.tier)  # each tier has a field of its name
             return of_tier
         found: list[Decision] = [decision for _place, decision in self._own(call, declaration, session)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Run, Used
+from toolcell.pool.run import Used
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
 from toolcell.sessions.tally import SessionTally
@@ -32,15 +32,16 @@ from .streams import READ_ON
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run. Steps that a plain call does not need are not entered: each takes time."""
     services, caller = context.services, context.caller
-    route, draft, outcome, used, run, watch, confirmation = ran
+    route, outcome, used, secrets, run, watch, confirmation = ran
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     shown = outcome
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
-    result, lie = result_of(route, draft, shown, used)
-    if lie or confirmation or watch is not None or (run is not None and _is_marked(run)):
+    result, lie = result_of(route, call, shown, used)
+    of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
+    if lie or confirmation or watch is not None or of_cell:
         result = _marked(caller, ran, result, lie)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
@@ -67,19 +68,14 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
     _add_to_tally(caller.tally, call, used, result)
-    record(services, caller.id, call, draft, result, used, outcome, run)
+    record(services, caller.id, call, route, result, used, outcome, run, secrets)
     return result
-
-
-def _is_marked(run: Run) -> bool:
-    """Whether the result tells something about the cell."""
-    return bool(run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
 
 
 def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:
     """The result with what the cell and the audit of protected names add to it. A cell whose answer is malformed, a
     `lie`, is ended."""
-    route, _draft, outcome, _used, run, watch, confirmation = ran
+    route, outcome, _used, _secrets, run, watch, confirmation = ran
     if run is not None:
         if run.cell is not None and run.cell.in_userns:
             result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})

@@ -1,6 +1,7 @@
 """Run the call in a cell: give it to the pool and wait. If the workspace becomes another directory, submit it again."""
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
@@ -16,7 +17,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
 from .context import CallContext
-from .draft import CallDraft, drafted
+from .record import secret_texts
 from .resolve import no_thread
 from .route import Route
 from .services import Services
@@ -37,9 +38,10 @@ class Ran(NamedTuple):
     """A call that has an outcome, whether or not it ran."""
 
     route: Route
-    draft: CallDraft
     outcome: Outcome
     used: Used
+    secrets: Sequence[str] = ()
+    """The secret texts of its arguments, which the record's texts must not show. Empty without a state directory."""
     run: SessionRun | None = None
     watch: Watch | None = None
     confirmation: str = ""
@@ -103,7 +105,7 @@ async def in_cell(
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
-        draft = drafted(services, route, call)  # while the cell works
+        secrets = () if services.durable is None else secret_texts(call)  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:
@@ -116,7 +118,7 @@ async def in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return made(Ran, (route, draft, outcome, run.used, run, watch, ""))
+            return made(Ran, (route, outcome, run.used, secrets, run, watch, ""))
         ways += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

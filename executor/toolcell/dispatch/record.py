@@ -9,13 +9,13 @@ from toolcell.call import ToolCall
 from toolcell.fast.tuples import made
 from toolcell.journal import Record
 from toolcell.journal.durable import DurableJournal
-from toolcell.journal.redact import REDACTED, arguments_for_journal, without_secrets
-from toolcell.pool.run import FREE_SPACE, Outcome, Run, Used
+from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
+from toolcell.pool.run import FREE_SPACE, NOTHING_USED, Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
 
-from .draft import CallDraft, facts_of, secret_texts
+from .route import Route
 from .services import Caller, Services
 
 TRACEBACK_CHARS = 20_000
@@ -46,14 +46,16 @@ def record(
     services: Services,
     session_id: str,
     call: ToolCall,
-    draft: CallDraft,
+    route: Route,
     result: ToolResult,
     used: Used,
     outcome: Outcome,
     run: Run | None,
+    secrets: Sequence[str],
 ) -> None:
-    """Record the end of a call that has run, in the pool or, if `run` is None, on the host."""
-    facts, kind = {**draft.facts, **used}, "call"
+    """Record the end of a call that has run, in the pool or, if `run` is None, on the host. `secrets` are those of its
+    arguments."""
+    facts, kind = facts_of(call, route.tool.version, used), "call"
     if result.error is not None:
         kind = _add_error(facts, result.error)
     if outcome.node:
@@ -74,12 +76,36 @@ def record(
         shown = result.display[:DISPLAY_CHARS]
         if result.error is not None or outcome.ending == "error":
             facts |= {"display": shown} if shown else {}
-            clean(facts, draft.secrets)
+            clean(facts, secrets)
         elif shown:
-            facts["display"] = cleaned(shown, draft.secrets)
+            facts["display"] = cleaned(shown, secrets)
     ended = made(Record, (kind, session_id, call.id, facts, time()))
     services.journal.write(ended)
     services.metrics.write(ended)
+
+
+def facts_of(call: ToolCall, version: str, used: Used = NOTHING_USED) -> dict[str, Any]:
+    """The facts in the record of a call that ends without an error."""
+    facts: dict[str, Any] = {
+        "tool": call.tool,
+        "version": version,
+        "attempt": call.attempt,
+        "error": None,
+        **used,
+    }
+    if call.session is not None and (call.session.invocation_id or call.session.user_id):
+        facts |= {"user": call.session.user_id, "invocation": call.session.invocation_id}
+    return facts
+
+
+def secret_texts(call: ToolCall) -> list[str]:
+    """The texts of arguments whose names are secret. What the tool prints or raises may show them."""
+    found: list[str] = []
+    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
+        for name, value in call.arguments.items():
+            if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
+                found += secrets_in({name: value})
+    return found
 
 
 def record_without_run(

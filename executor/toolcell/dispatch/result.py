@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pydantic
 
+from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
@@ -38,7 +39,6 @@ from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 from toolcell_tools.signals import read_signals
 
-from .draft import CallDraft
 from .failure import returned_failure
 from .route import Route
 
@@ -65,13 +65,21 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-def result_of(route: Route, draft: CallDraft, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
-    """The result of a call with this draft and this outcome. The second value says what is wrong with a malformed
+def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
+    """The result of a call with this outcome. The second value says what is wrong with a malformed
     answer, else "": the caller must end the cell that sent it.
     """
     error: ToolError | None = None
     lie = ""
-    fields: dict[str, Any] = {**draft.fields, "usage": _usage({**used, "attempts": draft.facts["attempt"]})}
+    fields: dict[str, Any] = {
+        **route.blank,
+        "call_id": call.id,
+        "arguments": {**call.arguments},
+        "artifacts": [],
+        "content": [],
+        "values": {},
+        "usage": _usage({**used, "attempts": call.attempt}),
+    }
     if outcome.stdout is not EMPTY:
         fields["stdout"] = _captured(outcome.stdout)
     if outcome.stderr is not EMPTY:

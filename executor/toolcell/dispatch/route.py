@@ -24,12 +24,13 @@ from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
-from toolcell_tools.result import SandboxSummary
+from toolcell_tools.result import SandboxSummary, ToolResult
 
 from .grant import granted
 from .offer import CallableTool, lacking
 from .services import Caller, Services
 
+_BLANK: Mapping[str, Any] = vars(ToolResult())
 _UNCHANGING, _PREVIEW = "unchanging", "preview"  # key prefixes of an offer's routes besides its ordinary one
 
 
@@ -51,6 +52,8 @@ class Route:
     """The workspace, if its cells may write there and results list what they change."""
     sandbox: SandboxSummary
     """The sandbox summary in its results."""
+    blank: Mapping[str, Any]
+    """All fields of a result. Those that differ from call to call are empty."""
     asked: Mapping[str, object]
     """The facts in the intents of its calls: what was asked, by whom, and with which grants."""
     is_misplaced: bool
@@ -197,6 +200,7 @@ class Routes:
         if source is not None:
             caller.secrets.add(own, (source.client,), source.fixed_headers)
         profile = confine(own, given, caller.workspace, limits)
+        sandbox = summary_for(services.sandbox, profile.reach)
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
@@ -210,7 +214,14 @@ class Routes:
             exclusive=caller.id if alone and not shared else "",
             guarded=services.protection.of(profile),
             tracked=self._tracked(given),
-            sandbox=summary_for(services.sandbox, profile.reach),
+            sandbox=sandbox,
+            blank={
+                **_BLANK,
+                "tool": tool.name,
+                "version": tool.version,
+                "session_id": caller.id,
+                "sandbox": sandbox,
+            },
             asked={
                 "tool": tool.name,
                 "version": tool.version,
@@ -222,7 +233,7 @@ class Routes:
                 "fingerprint": tool.declaration.fingerprint,
                 "placement": tool.placement,
                 "workspace": str(caller.workspace),
-                "network": summary_for(services.sandbox, profile.reach).network,
+                "network": sandbox.network,
                 **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,

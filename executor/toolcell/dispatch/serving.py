@@ -34,9 +34,8 @@ from toolcell_tools.preview import ends_of, shortened
 
 from .answering import reply, room_for
 from .context import CallContext
-from .draft import facts_of, secret_texts
 from .protected_names import audit
-from .record import clean
+from .record import clean, facts_of, secret_texts
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -92,7 +91,7 @@ class SessionRun(Run):
         """`packed` are the arguments, if they are already encoded. `has_result`: the outcome becomes a result, so long
         output is saved to files.
         """
-        super().__init__(call, route.spec, wall_s, route.exclusive, packed)
+        Run.__init__(self, call, route.spec, wall_s, route.exclusive, packed)
         if route.translate is not None:
             self.sent, self.packed = route.translate(call), None
         if watch is not None:
@@ -361,7 +360,7 @@ class SessionRun(Run):
         self._given_up = False
         if self.streams is not None:
             self._services.in_background(self.streams.given_up)
-        facts = {**facts_of(self.call, self._route.tool.version), **self.used, "error": "cancelled"}
+        facts = {**facts_of(self.call, self._route.tool.version, self.used), "error": "cancelled"}
         for name, captured in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
             if captured.text:
                 facts[name] = ends_of(captured.text)

@@ -6,8 +6,9 @@ bounded first, because jsonschema-rs overflows its stack on instances nested 30,
 too, because a schema of a few lines can take any time. `format` is not asserted.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, final
 
 from toolcell.errors import UsageError
 from toolcell.fast.frames import LONG
@@ -37,6 +38,7 @@ class _CompiledSchema(Protocol):
     def validate(self, instance: object) -> None: ...
 
 
+@final
 class Valid(NamedTuple):
     """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it."""
 
@@ -63,6 +65,7 @@ class Validator:
         self._linear = is_linear(self.schema)
         self._budget = BUDGET * 10 if is_cheap(self.schema) else BUDGET
         self._is_flat = validate and is_flat(self.schema)
+        self._most = self._budget / self._cost.per_value if self._cost.per_value else math.inf
 
     def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or a ValidationError by field. None and "" mean no arguments."""
@@ -99,13 +102,14 @@ class Validator:
                 copy[key] = value.copy()
             elif kind is str and len(value) > LONG:
                 return None  # a long text is sent without a copy
-        if room < 0 or self._cost.per_value * (1 + MAX_VALUES - room) > self._budget:  # bounds the steps of validation
+        values = 1 + MAX_VALUES - room
+        if room < 0 or values > self._most:  # bounds the steps of validation
             return None
         try:
             data = packed(copy) if self._compiled.is_valid(copy) else None
         except ValueError:  # a key is no string
             return None
-        if data is None or self._cost.per_value * (1 + MAX_VALUES - room + len(data) // CHARS) > self._budget:
+        if data is None or values + len(data) // CHARS > self._most:
             return None
         return made(Valid, (copy, data))
 

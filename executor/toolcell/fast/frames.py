@@ -66,7 +66,7 @@ _PAYLOAD_AT: Final = tuple(
 _MAP: Final = 0x80  # and the number of pairs, up to 15: a larger map begins with another byte
 _MOST_PAIRS: Final = 15
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
-_STR: Final = frozenset({str})
+_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
 _unpack = cast("Callable[[bytes | memoryview], list[Any]]", msgpack.unpackb)
 
 
@@ -82,17 +82,18 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
         return None
     if number != seq or payload.__class__ is not dict or len(payload) > _MOST_PAIRS:
         return None
-    has_all_pairs = data[_PAYLOAD_AT[data[6]]] == _MAP + len(payload)
-    if has_all_pairs and _STR.issuperset(map(type, payload)) and _FLAT.issuperset(map(type, payload.values())):
-        return payload
-    return None
+    if data[_PAYLOAD_AT[data[6]]] != _MAP + len(payload):  # a key came twice
+        return None
+    for key, value in payload.items():
+        if _type_of(key) is not str or _type_of(value) not in _FLAT:
+            return None
+    return payload
 
 
 LONG: Final = 1024 * 1024 if is_on("long_texts") else sys.maxsize
 FEW: Final = 64  # arguments or parts of a result: a long text is not searched among more
 STR32: Final = b"\xdb"  # and 4 bytes of length precede a text of over 64 KiB
 STR32_BYTES: Final = 5
-_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
 _utf8_of = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # for ASCII text, the str's own memory (c-api/unicode)
 _utf8_of.argtypes = (ctypes.py_object, ctypes.c_void_p)
 _utf8_of.restype = ctypes.c_void_p

@@ -33,12 +33,12 @@ class Outbox:
         reader any more."""
         if self._waiting:
             self._waiting += map(memoryview, buffers)
-        else:
-            self._waiting = self._send(buffers)
-            if self._waiting and self._is_pipe:
-                widen(self._fd, sum(map(len, self._waiting)))
-                self._waiting = self._send(self._waiting)
-            if self._waiting:
+        elif rest := self._send(buffers):
+            if self._is_pipe:
+                widen(self._fd, sum(map(len, rest)))
+                rest = self._send(rest)
+            if rest:
+                self._waiting = rest
                 self._want(True)
         if on_left is None:
             return
@@ -83,7 +83,7 @@ class Outbox:
 
     def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
         """Write as much as there is room for. Returns the rest."""
-        rest: list[Buffer] = list(buffers)
+        rest = buffers
         while rest:
             try:
                 written = os.writev(self._fd, rest[:IOV_MAX]) if len(rest) > 1 else os.write(self._fd, rest[0])
@@ -91,11 +91,15 @@ class Outbox:
                 break
             except (BrokenPipeError, ConnectionResetError):
                 return []  # the reader is gone; the cell handles that when its pidfd reports it
-            while rest and written >= len(rest[0]):
-                written -= len(rest[0])
-                del rest[0]
+            if len(rest) == 1 and written == len(rest[0]):  # as most often
+                return []
+            done = 0
+            while done < len(rest) and written >= len(rest[done]):
+                written -= len(rest[done])
+                done += 1
+            rest = rest[done:]
             if written:  # the pipe is full now
-                rest[0] = memoryview(rest[0])[written:]
+                rest = [memoryview(rest[0])[written:], *rest[1:]]
                 break
         return [memoryview(buffer) for buffer in rest] if rest else []
 

@@ -207,6 +207,7 @@ class AsyncioReactor:
         self.calling_back = False
         self.going_on: deque[_FutureWaiter] = deque()  # their tasks run when the callback has ended
         self._alarm = _Alarm(self)
+        self.stay_awake = self.awake.stay  # without a function between: each call of a kept process calls it
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         self._context.run(self._loop.add_reader, fd, self._call_back, on_ready)
@@ -243,9 +244,6 @@ class AsyncioReactor:
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context.copy())
-
-    def stay_awake(self, until: float) -> None:
-        self.awake.stay(until)
 
     def from_thread(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(callback, context=self._context.copy())

@@ -69,6 +69,8 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             return _arguments(seq, cast("ValidationError", error))
         value = tool.run(bound, ctx)
         if ctx is None:
+            if type(value) is str and value.isascii() and "values" not in given:  # as below, for the usual result
+                return made(Result, (seq, {"output": value}))
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
             return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None, tool)))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()

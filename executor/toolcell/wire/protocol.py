@@ -119,11 +119,6 @@ class SupervisorLink:
         return self._decoder.partial
 
     @property
-    def rest(self) -> memoryview | None:
-        """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
-        return self._decoder.rest
-
-    @property
     def broken(self) -> Violation | None:
         return self._decoder.broken
 
@@ -149,7 +144,6 @@ class SupervisorLink:
             buffers = encode((_CALL_KIND, seq, call_id, tool, context, None), self._limits, last=packed)
         self.seq = seq
         self._frames = self._report_bytes = self._last_request = 0
-        self._pending.clear()
         self.state = CALLED
         return buffers
 
@@ -253,8 +247,9 @@ class SupervisorLink:
     def next_kept_call(self) -> None:
         """Reset after a call whose process stays for the next one. A half-read frame stays too."""
         self.state = IDLE
-        self._pending.clear()
-        self._replied.clear()
+        if self._last_request:
+            self._pending.clear()
+            self._replied.clear()
 
 
 def _oversized(result: Result, size: int, limits: WireLimits) -> bool:

@@ -135,10 +135,10 @@ class Cell(Stateful):
 
     def on(self, event: Event) -> None:
         """Change to the next state, and carry out its actions."""
-        actions = self._machine.on(event)
+        actions, do = self._machine.on(event), self._do
         try:
             for action in actions:
-                self._do[action]()
+                do[action]()
         except Exception:  # as in `Channels.look`
             self.on_bug()
 

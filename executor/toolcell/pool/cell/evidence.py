@@ -70,7 +70,7 @@ class Evidence:
         if cgroup is not None:
             self._cpu_at_start = cgroup.cpu_s()
             if self._kept:  # otherwise it was read when the process before was gone
-                self._forget_peak(cgroup)
+                self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
             if not self._kept:
@@ -92,12 +92,9 @@ class Evidence:
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
-            self._forget_peak(self._cgroup)
+            self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
         else:
             self._cpu_of_dead = reaped_cpu_s(self._init_pid)
-
-    def _forget_peak(self, cgroup: Cgroup) -> None:
-        self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
 
     def oom_killed(self) -> bool:
         """Whether the OOM killer killed a process since the last look."""
@@ -147,8 +144,9 @@ class Evidence:
             most.cpu_s = cpu_s - self._cpu_at_start
         if peak is not None:
             self._peak = peak
-            if peak > self._peak_at_start:  # older kernels cannot reset the peak: it is this call's if it grew
-                most.memory_bytes = max(most.memory_bytes, peak)
+            # Older kernels cannot reset the peak: it is this call's if it grew.
+            if peak > self._peak_at_start and peak > most.memory_bytes:
+                most.memory_bytes = peak
         return most
 
     def memory_now(self) -> int:

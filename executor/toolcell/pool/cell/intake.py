@@ -112,7 +112,8 @@ class Intake:
 
     def on_frames(self) -> bool:
         """Read once, so that a flood of frames shares the loop with other cells. Returns whether there may be more."""
-        rest, run, fd = self._link.rest, self._calls.run, self._channels.frames
+        decoder, run, fd = self._decoder, self._calls.run, self._channels.frames
+        rest = decoder.rest if decoder.begun else None
         if rest is not None:
             data = read_into(fd, rest)
         elif run is None or run.pending is None:
@@ -128,16 +129,16 @@ class Intake:
         events = self._link.receive(data)
         if self._frame is not None:
             self._moved = time.monotonic()
-            if self._decoder.sizes or not self._decoder.begun:
+            if decoder.sizes or not decoder.begun:
                 self._frame.end()
                 self._frame = None
-        if len(events) == 1 and type(events[0]) is Result:
-            self._on_frame(events[0])
+        if len(events) == 1 and type(events[0]) is Result and run is not None and self._calls.verdict is None:
+            self._calls.on_answer(Outcome("result", events[0].payload))
         else:
             self._take_in(events)
-        if self._decoder.begun and self._frame is None and self.paused is None:
+        if decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
-        if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
+        if not events and rest is None and (rest := decoder.rest) is not None and self._calls.state is State.BUSY:
             # The call process may not widen its pipe so far itself. This is for a running call only: after it, the init
             # restores the pipe's size.
             widen(fd, len(rest))

@@ -168,7 +168,8 @@ class Meter:
         tree = self.evidence.account(run.started_at)
         used = run.used
         used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
-        used["cpu_s"] = max(tree.cpu_s, used["cpu_s"])
+        if tree.cpu_s > used["cpu_s"]:
+            used["cpu_s"] = tree.cpu_s
         if self._asks_clock:
             used["cpu_s"] = max(used["cpu_s"], self._cpu_clock() - self._cpu_before)
         if self._at_rest and 0 < tree.memory_bytes <= self._at_rest + COUNTED_AHEAD_BYTES:
