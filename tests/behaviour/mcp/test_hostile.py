@@ -165,7 +165,8 @@ async def test_a_server_that_is_required_and_fails_is_an_error_of_the_session(op
      '{"content": [{"type": "image", "data": "!", "mimeType": "image/png"}]}',
      '{"content": [{"type": "image", "data": "AAAA", "mimeType": "text/html"}]}',
      '{"content": [{"type": "resource", "resource": {"uri": 7}}]}', '{"content": [{"type": "resource_link"}]}',
-     '{"content": [], "structuredContent": []}', '{"content": [{"type": "new"}]}'],
+     '{"content": [], "structuredContent": []}', '{"content": [{"type": "new"}]}',
+     '{"resultType": "input_required", "inputRequests": {}}', '{"resultType": [], "content": []}'],
 )  # fmt: skip
 async def test_an_answer_of_a_wrong_type_is_an_execution_error(opened: Opened, toolset: Make, answer: str) -> None:
     session = await opened(toolset("types"))

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ INITIALIZE = rpc(
 def test_long_deep_and_broken_lines_are_answered_and_the_next_one_is_served(tmp_path: Path) -> None:
     with piped("--workspace", str(tmp_path)) as process:
         send(process, INITIALIZE)
-        assert receive(process)["result"]["serverInfo"]["name"] == "toolcell"
+        assert receive(process)["result"]["serverInfo"] == {"name": "toolcell", "version": version("toolcell")}
         send(process, b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"' + b"y" * 20_000_000 + b'"}}')
         assert "longer than" in receive(process)["error"]["message"]
         deep = b'{"jsonrpc":"2.0","id":7,"method":"ping","params":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001

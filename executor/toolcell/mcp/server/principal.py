@@ -35,9 +35,9 @@ __all__ = ["Offers", "PrincipalServer", "ServerIdentity"]
 class ServerIdentity:
     """How the server introduces itself to clients."""
 
-    name: str = "toolcell"
-    version: str = ""
-    instructions: str | None = None
+    name: str
+    version: str
+    instructions: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -59,7 +60,7 @@ class ToolServer:
     With `approve_by_elicitation`, a call that needs approval asks the client that made it. The client then decides
     about its own calls. Without, such a call is decided by the supervisor's approver or in `Supervisor.approvals`, or
     is denied. `prompts`, `resources` and `completions` are the program's own. `bounds` limit what a client can make the
-    server hold.
+    server hold. `name`, `version` (toolcell's, unless told) and `instructions` are what clients are told of the server.
 
     Several servers may run on one supervisor, and each has principals of its own: their sessions are `mcp-NAME` in the
     namespace "", and `mcp.NAMESPACE-NAME` with the agent id `NAMESPACE.NAME` in any other. Without `namespace`, the
@@ -80,7 +81,7 @@ class ToolServer:
         completions: Completions | None = None,
         namespace: str | None = None,
         name: str = "toolcell",
-        version: str = "",
+        version: str | None = None,
         instructions: str | None = None,
         bounds: ServerBounds | None = None,
     ) -> None:
@@ -93,7 +94,8 @@ class ToolServer:
         self._wanted = namespace
         self._namespace = ""
         self._channel_type: Callable[[], ClientChannel] = ApprovingChannel if approve_by_elicitation else ClientChannel
-        self._identity = ServerIdentity(name=name, version=version, instructions=instructions)
+        said = metadata.version("toolcell") if version is None else version
+        self._identity = ServerIdentity(name=name, version=said, instructions=instructions)
         self._offers = Offers(prompts=prompts, resources=resources, completions=completions)
         self.bounds = bounds or ServerBounds()
         self._principals: dict[str, PrincipalServer] = {}

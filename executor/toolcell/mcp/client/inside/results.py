@@ -20,7 +20,11 @@ Block = dict[str, Any]
 
 
 def answer_of(result: Message) -> Answer:
-    """The tool's answer. Raises ToolFailure for a failed call (`isError`), and for a result that is malformed."""
+    """The tool's answer. Raises ToolFailure for a failed call (`isError`), for a result that is malformed, and for one
+    that is not the call's last, such as a question (`input_required`)."""
+    kind: object = result.get("resultType", "complete")
+    if kind != "complete":
+        raise ToolFailure(f"The server's answer is of the type {str(kind)[:40]!r}, which this client does not support.")
     content = result.get("content", [])
     if not isinstance(content, list):
         raise _malformed("content", "no list")
