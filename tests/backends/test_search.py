@@ -45,6 +45,17 @@ async def test_brave_gets_its_key_in_its_header() -> None:
     assert asked.headers["x-subscription-token"] == KEY
 
 
+@pytest.mark.parametrize(("answer", "is_one"), [({"type": "search", "query": {}}, True), ({"type": "error"}, False)])
+async def test_an_answer_of_brave_without_pages_has_no_hits(answer: dict[str, Any], is_one: bool) -> None:
+    with serving(lambda asked: said(answer)) as service:
+        engine = BraveSearch(service.url("/s"), key(header="X-Subscription-Token"), private=True)
+        if is_one:
+            assert await engine.search("cats", limit=5) == []
+        else:
+            with pytest.raises(Unreachable, match="did not answer with a list"):
+                await engine.search("cats", limit=5)
+
+
 async def test_tavily_gets_its_key_as_a_bearer_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE_KEY", KEY)
     with serving(lambda asked: said({"query": "cats", "results": rows("content")})) as service:

@@ -25,3 +25,11 @@ def given_or_asked(tool: str, given: Iterable[Mapping[str, Any]] | None, hint: o
         if each["hint"] == text and each["payload"] == plain:
             return Confirmation(each["confirmed"] is True, each["answer"], each["message"])
     raise ConfirmationAsked(text, plain)
+
+
+def went_on(tool: str) -> UsageError:
+    """The error of a tool that has asked and did not end."""
+    return UsageError(
+        f"The tool {tool!r} caught the exception by which ctx.confirm ends the call, and went on. Catch Exception "
+        "instead of BaseException, and do not gather exceptions."
+    )

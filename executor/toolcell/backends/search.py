@@ -136,9 +136,13 @@ class BraveSearch(_KeyedEngine):
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         count = str(max(1, min(limit, 20)))  # the API's own bound
-        return await self._hits(
-            {"q": query, "count": count}, limit, lambda answer: answer["web"]["results"], "description"
-        )
+        return await self._hits({"q": query, "count": count}, limit, _of_brave, "description")
+
+
+def _of_brave(answer: Any) -> object:
+    if isinstance(answer, dict) and answer.get("type") == "search" and answer.get("web") is None:
+        return []  # the API leaves the section out if no page was found
+    return answer["web"]["results"]
 
 
 class TavilySearch(_KeyedEngine):
@@ -180,7 +184,7 @@ def hits_of(body: bytes, limit: int, rows: _Rows, snippet: str) -> list[SearchHi
     if not isinstance(found, list):
         raise Unreachable(
             "The search engine did not answer with a list of results as JSON. Try again later; whoever runs the agent "
-            "should check its address (search_url) and that it allows the format JSON."
+            "should check its address, and that it allows the format JSON."
         )
     given = [cast("dict[str, Any]", row) for row in cast("list[object]", found) if isinstance(row, dict)]
     hits = [SearchHit(_text(row.get("title")), _text(row.get("url")), _text(row.get(snippet))) for row in given]

@@ -27,7 +27,7 @@ from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
-from toolcell_tools.asking import given_or_asked
+from toolcell_tools.asking import given_or_asked, went_on
 from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
@@ -130,6 +130,8 @@ async def _attempt(
                     context.services.in_background(_outlived, call, lambda: ended)
             if inspect.isawaitable(value):  # a lambda that calls a client's async method
                 value = await value
+        if reporter.has_asked:
+            raise went_on(tool.name)
         encoded = encode_return(tool.encoded(value), ())
         signals = [*encoded.pop("signals", ()), *reporter.signals]
         if signals:
@@ -199,6 +201,7 @@ class _HostReporter:
         self._tool = tool
         self._confirm = cast("list[Mapping[str, Any]] | None", confirm)
         self.signals: list[Signal] = []
+        self.has_asked = False
         self._call = call
         self._deadline = deadline
         self._tidy_at = tidy_at
@@ -234,7 +237,11 @@ class _HostReporter:
         self.signals.append(signal)
 
     def confirm(self, hint: str, payload: object) -> Confirmation:
-        return given_or_asked(self._tool.name, self._confirm, hint, payload)
+        try:
+            return given_or_asked(self._tool.name, self._confirm, hint, payload)
+        except ConfirmationAsked:
+            self.has_asked = True
+            raise
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

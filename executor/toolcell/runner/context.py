@@ -41,6 +41,8 @@ class LinkReporter:
     """The signals that the tool has given so far."""
     given: "Sequence[Mapping[str, Any]] | None" = None
     """The confirmations that were given for this call; None if the tool does not confirm."""
+    has_asked = False
+    """Whether `ctx.confirm` has asked in this call."""
     tool: Tool[..., object]
 
     def __init__(self, link: Link, writer: WorkspaceWriter | None, shell: Shell | None) -> None:
@@ -70,13 +72,18 @@ class LinkReporter:
 
     def confirm(self, hint: str, payload: object) -> "Confirmation":
         from toolcell_tools.asking import given_or_asked
+        from toolcell_tools.confirmation import ConfirmationAsked
 
         if self._link.acted or (self._writer is not None and self._writer.artifacts) or self._has_run():
             raise UsageError(
                 f"The tool {self.tool.name!r} calls ctx.confirm after an effect. Ask first, because the call runs "
                 "again with the answer."
             )
-        return given_or_asked(self.tool.name, self.given, hint, payload)
+        try:
+            return given_or_asked(self.tool.name, self.given, hint, payload)
+        except ConfirmationAsked:
+            self.has_asked = True
+            raise
 
     def _has_run(self) -> bool:
         return self._shell is not None and self._shell.has_run

@@ -73,6 +73,10 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
                 return made(Result, (seq, {"output": value}))
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
             return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None, tool)))
+        if contexts.reporter.has_asked:
+            from toolcell_tools.asking import went_on
+
+            raise went_on(name)
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         payload, kept = encode_return(value, recorded), _values(ctx.values) if ctx.values else None
         return Result(seq, _sent(payload, kept, tool, contexts.reporter.signals))

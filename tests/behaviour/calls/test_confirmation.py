@@ -136,7 +136,37 @@ def in_a_thread(ctx: HostContext) -> bool:
     return bool(ctx.confirm("Run?"))
 
 
+@tool(confirms=True)
+def catches(ctx: ToolContext) -> str:
+    """Catch the end of the call."""
+    try:
+        return str(ctx.confirm("May I?"))
+    except BaseException:
+        return "done without an answer"
+
+
+@tool(confirms=True)
+async def gathers(ctx: ToolContext) -> int:
+    """Gather the end of the call as a result."""
+    import asyncio
+
+    async def ask() -> bool:
+        return bool(ctx.confirm("May I?"))
+
+    return len(await asyncio.gather(ask(), return_exceptions=True))
+
+
+@host_tool(confirms=True)
+async def catches_here(ctx: HostContext) -> str:
+    """Catch the end of the call in the supervisor's process."""
+    try:
+        return str(ctx.confirm("May I?"))
+    except BaseException:
+        return "done without an answer"
+
+
 TOOLS = [
+    *(catches, gathers, catches_here),
     *(remove, twice, writes_first, runs_first, sends_first, hides_that_it_sent, undeclared, forges, both),
     *(asks_by_hand, asks_in_a_task),
     *(here, in_a_thread, *base_tools()),
@@ -214,6 +244,13 @@ async def test_a_question_after_an_effect_is_an_error(main: Session, name: str) 
     result = await main.call(name)
     assert isinstance(result.error, ExecutionError) and "after an effect" in result.error.message
     assert result.confirmation == ""
+
+
+@pytest.mark.parametrize("name", ["catches", "gathers", "catches_here"])
+async def test_a_tool_that_goes_on_without_an_answer_has_failed(shared: Supervisor, main: Session, name: str) -> None:
+    result = await main.call(name)
+    assert isinstance(result.error, ExecutionError) and "and went on" in result.error.message
+    assert result.confirmation == "" and main.id not in str(shared.approvals.pending())
 
 
 async def test_a_cell_cannot_hide_an_effect_or_ask_without_saying_so(shared: Supervisor, main: Session) -> None:
