@@ -279,7 +279,7 @@ async def test_a_call_with_a_config_that_cannot_be_encoded_ends_alone(supervisor
 async def test_a_batch_that_cannot_be_encoded_ends_its_calls_typed(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.cluster.pool._PLAIN", frozenset({"config"}))  # as if no call had been checked
+    monkeypatch.setattr("toolcell.cluster.call_messages.PLAIN", frozenset({"config"}))  # as if no call had been checked
     broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
     with anyio.fail_after(10.0):
         result = await broken.call("double", {"number": 1})
@@ -400,7 +400,7 @@ async def test_an_inspection_that_fails_ends_its_call_and_not_the_node(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch, anyio.fail_after(10.0):
-        patch.setattr("toolcell.cluster.seat.listed_of", fail)
+        patch.setattr("toolcell.cluster.inspection.listed_of", fail)
         result = await session.call("shell", {"command": "touch made"})
     assert result.error is not None
     assert (result.error.kind, result.error.outcome) == ("crashed", "outcome unknown")

@@ -175,9 +175,9 @@ class Node:
         if is_leaving:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
-            return self._reply(OK, seat.link.received, found)
+            return self._reply(OK, seat.outbox.received, found)
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
-        return self._reply(OK, seat.link.received, found)
+        return self._reply(OK, seat.outbox.received, found)
 
     async def files(self, data: bytes, payload: bytes) -> bytes:
         """Answer a driver's request about files: `[driver, token, link, request]` with a payload. The reply is
