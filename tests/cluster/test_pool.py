@@ -42,6 +42,8 @@ class LocalNodes:
         self._lease_s = lease_s
         self.nodes = {id: Node() for id in ids}
         self.alive = set(ids)
+        self.cut = set[str]()
+        """The nodes to and from which nothing passes."""
         self.unheard = set[str]()
         """The nodes that run, and that the cluster does not hear."""
         self.spoil: Callable[[str, bytes], bytes] = lambda _id, reply: reply
@@ -69,12 +71,16 @@ class LocalNodes:
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         async def carry() -> None:
             await self.open.wait()
+            while node_id in self.cut:
+                await asyncio.sleep(0.05)
             try:
                 reply = await self.nodes[node_id].exchange(data)
                 reply = self.spoil(node_id, reply)
             except Exception as error:
                 done(NodeGone(f"its supervisor failed: {error}"))
                 return
+            while node_id in self.cut:
+                await asyncio.sleep(0.05)
             self.largest = max(self.largest, len(reply))
             done(reply if node_id in self.alive else NodeGone("its machine has ended"))
 
@@ -139,6 +145,22 @@ async def test_a_node_that_only_the_cluster_does_not_hear_keeps_its_sessions_unt
         with anyio.fail_after(10.0):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] != ["a", "b"])
         assert not (await session.call("shell", {"command": "true"})).is_error
+
+
+async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path: Path) -> None:
+    cluster = LocalNodes("a", "b", lease_s=1.5)
+    async with Supervisor([double], profiles=small_profiles(), cluster=cluster) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path / "one")
+        assert (await session.call("double", {"number": 1})).output == 2
+        calls: Any = runtime_of(supervisor).calls
+        silent = calls._homes.of(session.id)
+        cluster.cut.add(silent.id)
+        await until(lambda: silent.is_silent)
+        other = await supervisor.open_session("main", workspace=tmp_path / "two")
+        with anyio.fail_after(1.0):  # before the silent node is given up
+            assert (await other.call("double", {"number": 2})).output == 4
+        assert (await session.call("double", {"number": 3})).output == 6
+        assert silent.losses == 1
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:

@@ -35,6 +35,10 @@ class DriverNodes:
         """The peers that are connected."""
         return [peer for peer in self._peers.values() if peer.is_up]
 
+    def answering(self) -> list[Peer]:
+        """The peers that are connected, without the silent ones."""
+        return [peer for peer in self._peers.values() if peer.is_up and not peer.is_silent]
+
     def meet(self, members: Iterable[Member]) -> None:
         """Use new machines, and give up those that have left. A machine that the cluster only does not hear may still
         run cells: such a node is used until its lease is over."""

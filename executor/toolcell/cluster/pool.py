@@ -261,7 +261,7 @@ class ClusterPool:
 
     def _send(self, run: Run) -> bool:
         """Send the call to its node, or end it. Returns False if it must wait."""
-        peer = self._homes.of(run.spec.key.session_id) or self._homes.place(run.spec, self._nodes.ups())
+        peer = self._homes.of(run.spec.key.session_id) or self._homes.place(run.spec, self._nodes.answering())
         if peer is None or not peer.is_up:
             return False
         if self._sent is not None:
