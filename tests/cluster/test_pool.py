@@ -163,6 +163,28 @@ async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path
         assert silent.losses == 1
 
 
+async def test_a_node_that_is_upgraded_to_another_protocol_ends_its_calls_and_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalNodes("a", "b", lease_s=30.0)
+    async with Supervisor(base_tools(), profiles=small_profiles(), cluster=cluster) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await session.call("shell", {"command": "sleep 25"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: runtime_of(supervisor).calls.running())
+            with monkeypatch.context() as patch, anyio.fail_after(15.0):
+                patch.setattr("toolcell.cluster.node.PROTOCOL", 99)
+                await until(lambda: results)
+                assert results[0].error.kind == "node_lost"
+                await until(lambda: all(node["state"] == "unfit" for node in supervisor.nodes()))
+                assert "uses version 99 of the protocol" in supervisor.nodes()[0]["problems"][0]
+
+
 def samples(text: str) -> dict[tuple[str, str], float]:
     """The samples by name and node that the parser of Prometheus finds, summed over other labels."""
     found: dict[tuple[str, str], float] = {}

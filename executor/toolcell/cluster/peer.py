@@ -14,7 +14,7 @@ from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
 from .link import MOST_FRAMES, UNPACKABLE, WINDOW_S, BatchLink, pack, unpack
-from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
+from .messages import PROTOCOL, NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED, UNFIT
 from .terms import NodeTerms
 
@@ -222,6 +222,7 @@ class Peer:
         again, self._again = self._again, False
         identity = self._identity
         request = [
+            PROTOCOL,
             identity.driver,
             identity.token,
             self._name,
@@ -323,10 +324,13 @@ class Peer:
                 self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
-        status, incarnation, ack, batches, sent_at = unpack(reply)
+        status, incarnation, ack, batches, sent_at, *_later = unpack(reply)
         if status == UNFIT:
             self.unfit = batches[0].decode()
             self._owner.on_unfit(self)
+            if self.is_up:  # it was started again, with another version
+                self._lose(self.unfit, gone=False)
+                return
             self._owner.at(time.monotonic() + UNFIT_S, self._reconnect)
             return
         self.unfit = ""
