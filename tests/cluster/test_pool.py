@@ -44,6 +44,8 @@ class LocalNodes:
         self.alive = set(ids)
         self.cut = set[str]()
         """The nodes to and from which nothing passes."""
+        self.refusing = set[str]()
+        """The nodes to which each exchange fails."""
         self.unheard = set[str]()
         """The nodes that run, and that the cluster does not hear."""
         self.spoil: Callable[[str, bytes], bytes] = lambda _id, reply: reply
@@ -71,6 +73,9 @@ class LocalNodes:
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         async def carry() -> None:
             await self.open.wait()
+            if node_id in self.refusing:
+                done(ConnectionError("the network has failed"))
+                return
             while node_id in self.cut:
                 await asyncio.sleep(0.05)
             try:
@@ -147,14 +152,15 @@ async def test_a_node_that_only_the_cluster_does_not_hear_keeps_its_sessions_unt
         assert not (await session.call("shell", {"command": "true"})).is_error
 
 
-async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True], ids=["nothing is answered", "every exchange fails"])
+async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path: Path, fails: bool) -> None:
     cluster = LocalNodes("a", "b", lease_s=1.5)
     async with Supervisor([double], profiles=small_profiles(), cluster=cluster) as supervisor:
         session = await supervisor.open_session("main", workspace=tmp_path / "one")
         assert (await session.call("double", {"number": 1})).output == 2
         calls: Any = runtime_of(supervisor).calls
         silent = calls._homes.of(session.id)
-        cluster.cut.add(silent.id)
+        (cluster.refusing if fails else cluster.cut).add(silent.id)
         await until(lambda: silent.is_silent)
         other = await supervisor.open_session("main", workspace=tmp_path / "two")
         with anyio.fail_after(1.0):  # before the silent node is given up

@@ -390,7 +390,7 @@ class Peer:
             self._resend()
 
     def _resend(self) -> None:
-        if self._batch() is not None:
+        if not self.is_silent and self._batch() is not None:
             self._again = True
             self._send(self._link.again())
 
