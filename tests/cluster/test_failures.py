@@ -66,7 +66,7 @@ async def supervisor(supervise: Supervise) -> AsyncIterator[Supervisor]:
 def node_of(supervisor: Supervisor, session: Session) -> str:
     """The node of a session that has made a call."""
     pool: Any = runtime_of(supervisor).calls
-    home = pool._homes.get(session.id)
+    home = pool._homes.of(session.id)
     return "" if home is None else str(home.id)
 
 

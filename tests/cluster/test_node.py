@@ -12,7 +12,7 @@ from tests.helpers import until
 
 from toolcell.cluster.kill_timer import clock_s
 from toolcell.cluster.link import pack, unpack
-from toolcell.cluster.messages import CallEnded, DropCall, NodeTold, SendCall, fields_of, message_of
+from toolcell.cluster.messages import PROTOCOL, CallEnded, DropCall, NodeTold, SendCall, fields_of, message_of
 from toolcell.cluster.node import OK, REFUSED, UNFIT, UNKNOWN, Node
 from toolcell.cluster.terms import NodeTerms
 
@@ -41,7 +41,7 @@ def request(
     """A request of a driver that has received a reply right now, or at `heard`."""
     asked = None if incarnation else (terms or NodeTerms()).to_wire()
     heard = clock_s() if heard is None else heard
-    return pack([driver, token, link, incarnation, LEASE_S, leaves, False, 0, [], asked, heard])
+    return pack([PROTOCOL, driver, token, link, incarnation, LEASE_S, leaves, False, 0, [], asked, heard])
 
 
 async def exchange(node: Node, data: bytes) -> list[Any]:
@@ -135,7 +135,9 @@ async def test_a_call_of_a_batch_that_cannot_be_started_does_not_take_the_others
     calls = [SendCall(number, 9, f"c{number}", "t", b"\x80", 1, 5.0, False, {}) for number in (1, 2)]
     frames = [fields_of(calls[0]), fields_of(DropCall(7)), fields_of(calls[1])]
     batch = pack([1, frames])
-    data = pack(["gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None, clock_s()])
+    data = pack(
+        [PROTOCOL, "gus", b"secret", b"1", node.incarnation, LEASE_S, False, False, 1, [batch], None, clock_s()]
+    )
     status, _incarnation, ack, batches, _sent_at = await exchange(node, data)
     ends = [message_of(fields) for batch in batches for fields in unpack(batch)[1]]
     assert (status, ack) == (OK, 1)
@@ -156,6 +158,13 @@ async def test_a_driver_that_asks_for_other_settings_gets_no_seat_and_is_told_wh
 async def test_a_driver_that_asks_for_the_present_settings_gets_a_seat(node: Node) -> None:
     terms = NodeTerms(max_cells=node.services.pool.most_cells)
     assert (await exchange(node, request("hal", b"secret", terms=terms)))[0] == OK
+
+
+async def test_a_driver_of_another_version_gets_no_seat_and_is_told_why(node: Node) -> None:
+    other = pack([PROTOCOL + 1, *unpack(request("nia", b"secret"))[1:], "a field of a later version"])
+    status, _incarnation, _ack, (why,), _sent_at = await exchange(node, other)
+    assert status == UNFIT
+    assert re.match(rb"The node's toolcell uses version \d+ of the protocol .* the driver's uses \d+\.", why)
 
 
 async def test_a_node_that_could_not_start_tries_the_terms_of_the_next_driver(monkeypatch: pytest.MonkeyPatch) -> None:

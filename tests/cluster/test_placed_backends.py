@@ -355,7 +355,7 @@ async def test_records_that_the_driver_does_not_fetch_make_the_call_wait(workspa
             nodes.open = anyio.Event()
             await anyio.sleep(1.8)
             (seat,) = nodes.seats
-            waiting = len(seat._frames)
+            waiting = len(seat.outbox._frames)
             nodes.open.set()
         assert waiting < 120
         assert results[0].output == times

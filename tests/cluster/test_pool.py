@@ -42,6 +42,10 @@ class LocalNodes:
         self._lease_s = lease_s
         self.nodes = {id: Node() for id in ids}
         self.alive = set(ids)
+        self.cut = set[str]()
+        """The nodes to and from which nothing passes."""
+        self.refusing = set[str]()
+        """The nodes to which each exchange fails."""
         self.unheard = set[str]()
         """The nodes that run, and that the cluster does not hear."""
         self.spoil: Callable[[str, bytes], bytes] = lambda _id, reply: reply
@@ -69,12 +73,19 @@ class LocalNodes:
     def exchange(self, node_id: str, data: bytes, done: Callable[[bytes | Exception], None]) -> None:
         async def carry() -> None:
             await self.open.wait()
+            if node_id in self.refusing:
+                done(ConnectionError("the network has failed"))
+                return
+            while node_id in self.cut:
+                await asyncio.sleep(0.05)
             try:
                 reply = await self.nodes[node_id].exchange(data)
                 reply = self.spoil(node_id, reply)
             except Exception as error:
                 done(NodeGone(f"its supervisor failed: {error}"))
                 return
+            while node_id in self.cut:
+                await asyncio.sleep(0.05)
             self.largest = max(self.largest, len(reply))
             done(reply if node_id in self.alive else NodeGone("its machine has ended"))
 
@@ -139,6 +150,45 @@ async def test_a_node_that_only_the_cluster_does_not_hear_keeps_its_sessions_unt
         with anyio.fail_after(10.0):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] != ["a", "b"])
         assert not (await session.call("shell", {"command": "true"})).is_error
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["nothing is answered", "every exchange fails"])
+async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path: Path, fails: bool) -> None:
+    cluster = LocalNodes("a", "b", lease_s=1.5)
+    async with Supervisor([double], profiles=small_profiles(), cluster=cluster) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path / "one")
+        assert (await session.call("double", {"number": 1})).output == 2
+        calls: Any = runtime_of(supervisor).calls
+        silent = calls._homes.of(session.id)
+        (cluster.refusing if fails else cluster.cut).add(silent.id)
+        await until(lambda: silent.is_silent)
+        other = await supervisor.open_session("main", workspace=tmp_path / "two")
+        with anyio.fail_after(1.0):  # before the silent node is given up
+            assert (await other.call("double", {"number": 2})).output == 4
+        assert (await session.call("double", {"number": 3})).output == 6
+        assert silent.losses == 1
+
+
+async def test_a_node_that_is_upgraded_to_another_protocol_ends_its_calls_and_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalNodes("a", "b", lease_s=30.0)
+    async with Supervisor(base_tools(), profiles=small_profiles(), cluster=cluster) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await session.call("shell", {"command": "sleep 25"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: runtime_of(supervisor).calls.running())
+            with monkeypatch.context() as patch, anyio.fail_after(15.0):
+                patch.setattr("toolcell.cluster.node.PROTOCOL", 99)
+                await until(lambda: results)
+                assert results[0].error.kind == "node_lost"
+                await until(lambda: all(node["state"] == "unfit" for node in supervisor.nodes()))
+                assert "uses version 99 of the protocol" in supervisor.nodes()[0]["problems"][0]
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -279,7 +329,7 @@ async def test_a_call_with_a_config_that_cannot_be_encoded_ends_alone(supervisor
 async def test_a_batch_that_cannot_be_encoded_ends_its_calls_typed(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.cluster.pool._PLAIN", frozenset({"config"}))  # as if no call had been checked
+    monkeypatch.setattr("toolcell.cluster.call_messages.PLAIN", frozenset({"config"}))  # as if no call had been checked
     broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
     with anyio.fail_after(10.0):
         result = await broken.call("double", {"number": 1})
@@ -400,7 +450,7 @@ async def test_an_inspection_that_fails_ends_its_call_and_not_the_node(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch, anyio.fail_after(10.0):
-        patch.setattr("toolcell.cluster.seat.listed_of", fail)
+        patch.setattr("toolcell.cluster.inspection.listed_of", fail)
         result = await session.call("shell", {"command": "touch made"})
     assert result.error is not None
     assert (result.error.kind, result.error.outcome) == ("crashed", "outcome unknown")

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from toolcell.wire.frames import Field
 
 __all__ = [
+    "PROTOCOL",
     "AnswerRequest",
     "CallEnded",
     "CallNoted",
@@ -29,6 +30,10 @@ __all__ = [
     "fields_of",
     "message_of",
 ]
+
+
+PROTOCOL: Final = 1
+"""The version of the messages and the exchanges. Raise it with each change that another version cannot read."""
 
 
 class SendCode(NamedTuple):

@@ -22,7 +22,7 @@ from toolcell_tools.base import base_tools
 
 from .kill_timer import KillTimer, clock_s
 from .link import pack, unpack
-from .messages import NodeTold, fields_of
+from .messages import PROTOCOL, NodeTold, fields_of
 from .node_backends import NodeBackends, PlacedBackends
 from .seat import Seat
 from .sent.seat_files import NodeFiles
@@ -132,12 +132,15 @@ class Node:
     async def exchange(self, data: bytes) -> bytes:
         """Take a driver's request. Reply as soon as the node has messages, at the latest after a part of the lease.
 
-        A request is `[driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, terms, heard]`. A
-        reply is `[status, incarnation, ack, batches, sent_at]`. `link` names the stream of batches. `again` asks for
-        unacknowledged batches once more. The first request of a stream has terms and no incarnation. `sent_at` is the
-        time of the node's clock, and `heard` is the `sent_at` of the newest reply that the driver has received.
+        A request is `[protocol, driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, terms,
+        heard]`. A reply is `[status, incarnation, ack, batches, sent_at]`. `link` names the stream of batches. `again`
+        asks for unacknowledged batches once more. The first request of a stream has terms and no incarnation. `sent_at`
+        is the time of the node's clock, and `heard` is the `sent_at` of the newest reply that the driver has received.
         """
-        driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, asked, heard = unpack(data)
+        protocol, *fields = unpack(data)
+        if protocol != PROTOCOL:
+            return self._reply(UNFIT, 0, [_other_protocol(protocol).encode()])
+        driver, token, link, incarnation, lease_s, is_leaving, again, ack, batches, asked, heard = fields
         if incarnation and incarnation != self.incarnation:
             return self._reply(UNKNOWN)
         terms, backends = NodeTerms(), PlacedBackends()
@@ -175,9 +178,9 @@ class Node:
         if is_leaving:
             found = await seat.leave(lambda: self._is_serving(driver))
             self._end(seat)
-            return self._reply(OK, seat.link.received, found)
+            return self._reply(OK, seat.outbox.received, found)
         found = await seat.exchange(ack, batches, again=again, park_s=lease_s / PARTS_OF_LEASE)
-        return self._reply(OK, seat.link.received, found)
+        return self._reply(OK, seat.outbox.received, found)
 
     async def files(self, data: bytes, payload: bytes) -> bytes:
         """Answer a driver's request about files: `[driver, token, link, request]` with a payload. The reply is
@@ -262,6 +265,14 @@ def _problems_of_machine() -> list[str]:
     if memory.available >= LEAST_MEMORY * memory.total:
         return []
     return [f"The machine has {memory.available / 2**20:,.0f} MiB of memory left, of {memory.total / 2**20:,.0f} MiB."]
+
+
+def _other_protocol(protocol: object) -> str:
+    theirs = protocol if isinstance(protocol, int) else "an unknown one"
+    return (
+        f"The node's toolcell uses version {PROTOCOL} of the protocol of clusters, and the driver's uses {theirs}. "
+        "Install the same version on all machines, and start the driver again."
+    )
 
 
 def _told_problem(problem: str) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from toolcell.pool.reactor import Reactor, Waiter
 from toolcell.pool.run import CellSpec, Run
 
 from .link import MOST_FRAMES, UNPACKABLE, WINDOW_S, BatchLink, pack, unpack
-from .messages import NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
+from .messages import PROTOCOL, NodeMessage, NodeTold, RecordMade, SendCall, fields_of, message_of
 from .node import OK, REFUSED, UNFIT
 from .terms import NodeTerms
 
@@ -120,7 +120,8 @@ class Peer:
         self._open = 0
         self._again = False
         self._is_retrying = False
-        self._is_silent = False
+        self.is_silent = False
+        """Whether nothing was heard for a lease. Then nothing is sent, so that the lease is not renewed."""
         self.heard_at = time.monotonic()
         self.runs.clear()
         self.specs.clear()
@@ -170,7 +171,7 @@ class Peer:
             if name != self._name or self.is_gone:
                 return
             silent_s, lease_s = time.monotonic() - self.heard_at, self._identity.lease_s
-            self._is_silent = silent_s > lease_s
+            self.is_silent = silent_s > lease_s
             if silent_s > 2 * lease_s:  # nothing was sent for a whole lease, so the node's lease is over
                 self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
             else:
@@ -198,6 +199,8 @@ class Peer:
             self._flush()
 
     def _flush(self) -> None:
+        if self.is_silent:
+            return  # the frames stay queued: calls in them can still go to another node
         batches = self._batch()
         if batches is not None:
             self._send(batches)
@@ -214,11 +217,12 @@ class Peer:
             return None
 
     def _send(self, batches: list[bytes], *, is_leaving: bool = False) -> None:
-        if self.is_gone or self.is_leaving or self._is_silent:
-            return  # silent: the lease must not be renewed; the batches are kept in the link
+        if self.is_gone or self.is_leaving or self.is_silent:
+            return
         again, self._again = self._again, False
         identity = self._identity
         request = [
+            PROTOCOL,
             identity.driver,
             identity.token,
             self._name,
@@ -320,10 +324,13 @@ class Peer:
                 self._lose("its reply could not be handled", gone=False)
 
     def _on_answer(self, name: bytes, reply: bytes) -> None:
-        status, incarnation, ack, batches, sent_at = unpack(reply)
+        status, incarnation, ack, batches, sent_at, *_later = unpack(reply)
         if status == UNFIT:
             self.unfit = batches[0].decode()
             self._owner.on_unfit(self)
+            if self.is_up:  # it was started again, with another version
+                self._lose(self.unfit, gone=False)
+                return
             self._owner.at(time.monotonic() + UNFIT_S, self._reconnect)
             return
         self.unfit = ""
@@ -335,8 +342,8 @@ class Peer:
         self.heard_at = time.monotonic()
         self._incarnation = incarnation
         self._sent_at = max(self._sent_at, sent_at)
-        if self._is_silent:
-            self._is_silent, self._again = False, True
+        if self.is_silent:
+            self.is_silent, self._again = False, True
             self._resend()
         self._link.acknowledged(ack)
         for frames in self._link.receive(batches):
@@ -383,7 +390,7 @@ class Peer:
             self._resend()
 
     def _resend(self) -> None:
-        if self._batch() is not None:
+        if not self.is_silent and self._batch() is not None:
             self._again = True
             self._send(self._link.again())
 

@@ -2,34 +2,30 @@
 
 import logging
 import math
-import os
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import anyio
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.errors import SandboxUnavailableError, UsageError
+from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
-from toolcell.pool.cell.terms import context_of
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
 from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import CellKey, Outcome, Run
-from toolcell.sessions.policy import code_roots
-from toolcell.wire.frames import packed
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
+from .call_messages import call_message, spec_message
 from .demand import MachineDemand, demand_of
-from .link import UNPACKABLE, pack
+from .homes import Homes, LabelsOf
+from .link import UNPACKABLE
 from .members import Member, Members
 from .messages import (
     CallEnded,
@@ -40,30 +36,22 @@ from .messages import (
     ForgetSession,
     NodeMessage,
     RecordMade,
-    SendCall,
     SendCode,
-    SendSpec,
 )
-from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
+from .nodes import DriverNodes
 from .peer import DriverIdentity, Peer
-from .placement import NodeFacts, choose, fits
 from .remote_cell import RemoteCell, changes_of, outcome_of, watch_of
 from .sent.options import SentWorkspaces
 from .sent.trees import SentTrees
 from .terms import MEMORY, NodeTerms
 
-__all__ = ["ClusterPool", "Placing"]
+__all__ = ["ClusterPool"]
 
 _log = logging.getLogger("toolcell.cluster")
 MEMBERS_S = 1.0
 """The pause between two listings of the cluster's members, in seconds."""
-_PLAIN = frozenset({"changes", "preview", "invocation_id"})
-"""The parts of a call's context that can always be encoded."""
 LEAVE_S = 3.0
 """How long the close of a supervisor waits for its nodes, in seconds."""
-Placing = Callable[[Mapping[str, Any]], Mapping[str, str]]
-"""Maps the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`, `workspace_root`) to the labels
-that its node must have."""
 
 
 class ClusterPool:
@@ -77,7 +65,7 @@ class ClusterPool:
         lease_s: float,
         start_s: float,
         min_nodes: int,
-        labels: Placing | None,
+        labels: LabelsOf | None,
         by_workspace: bool,
         reopens: bool,
         terms: NodeTerms | None = None,
@@ -94,26 +82,23 @@ class ClusterPool:
         self._allow_missing = host.allow_missing.union(self._terms.allow_missing)
         self._start_s = start_s
         self._min_nodes = min_nodes
-        self._labels = labels
-        self._by_workspace = by_workspace
         self._reopens = reopens
         self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
         self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
         placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
         self._acting = frozenset({Capability.NET, *placed_writes})
         """The grants with which a call may have a lasting effect through its node."""
-        self._peers: dict[str, Peer] = {}
-        self._homes: dict[str, Peer] = {}
+        self._nodes = DriverNodes(members, self._new_peer)
+        self._homes = Homes(
+            labels, by_workspace=by_workspace, anchor_of=None if self._sent is None else self._sent.anchor_of
+        )
         self._at: dict[Run, tuple[Peer, int]] = {}
         self._of_session: dict[str, dict[Run, None]] = {}
         self._numbers = 0
         self._is_open = False
-        self._last_loss = ""
-        self._losses: deque[NodeLoss] = deque(maxlen=MOST_LOSSES)
-        self._changed = anyio.Event()
 
     def __repr__(self) -> str:
-        return f"<ClusterPool {len(self._ups())} nodes · {len(self._at)} calls · {len(self.waiting)} waiting>"
+        return f"<ClusterPool {len(self._nodes.ups())} nodes · {len(self._at)} calls · {len(self.waiting)} waiting>"
 
     # -- start and end ------------------------------------------------------------------------------------------------
 
@@ -123,23 +108,14 @@ class ClusterPool:
         self._deadlines.at(time.monotonic() + MEMBERS_S, lambda: None)  # the first alarm opens a descriptor
         try:
             await self._members.connect()
-            self._meet(await self._members.list())
-            with anyio.move_on_after(self._start_s):
-                while len(self._ups()) < self._min_nodes and not self._problem() and not self._unfit():
-                    await self._changed.wait()
-            if len(self._ups()) < self._min_nodes and (why := self._unfit()):
-                raise UsageError(why)
-            up = next(iter(self._ups()), None)
-            if up is None or up.told is None:
-                raise self._none_started()
-            self.report = SandboxReport.from_wire(up.told.report)
+            self._nodes.meet(await self._members.list())
+            self.report = await self._nodes.started(self._min_nodes, self._start_s)
             try:
                 self.report.require(self._allow_missing)
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
         except BaseException:
-            for peer in self._peers.values():
-                peer.leave()
+            self._nodes.leave()
             self._reactor.close()
             with anyio.CancelScope(shield=True):
                 await self._members.close()
@@ -147,24 +123,12 @@ class ClusterPool:
         self._is_open = True
         self._host.in_background(self._follow_members)
 
-    def _problem(self) -> str:
-        return next((peer.told.problem for peer in self._peers.values() if peer.told and peer.told.problem), "")
-
-    def _unfit(self) -> str:
-        return next((peer.unfit for peer in self._peers.values() if peer.unfit), "")
-
-    def _none_started(self) -> SandboxUnavailableError:
-        why = self._problem() or f"No node of the cluster has answered within {self._start_s:g} s"
-        why = f"{why}: {self._last_loss}" if self._last_loss else why
-        cure = "Look at the log of the actor toolcell-node on the cluster, or pass RayCluster(start_s=…)."
-        return SandboxUnavailableError(f"{why.rstrip('.')}. {cure}", "", cure)
-
     async def close(self) -> None:
         """End every call and every session, and leave the nodes."""
         self._is_open = False
         for run in [*self.waiting, *self._at]:
             self._end(run, Outcome(ending="cancelled"))
-        for peer in self._ups():
+        for peer in self._nodes.ups():
             peer.leave()
         with anyio.move_on_after(LEAVE_S):
             await self._members.settled()
@@ -175,8 +139,7 @@ class ClusterPool:
     def abandon(self) -> None:
         """Forget the nodes, without a turn of the event loop. Their leases end the sessions."""
         self._is_open = False
-        for peer in self._peers.values():
-            peer.is_gone = True
+        self._nodes.abandon()
         self._reactor.close()
 
     # -- members ------------------------------------------------------------------------------------------------------
@@ -191,39 +154,21 @@ class ClusterPool:
             except Exception as error:  # the head is unreachable: connected nodes stay
                 _log.warning("the members of the cluster cannot be listed: %s", error)
                 continue
-            self._meet(members)
+            self._nodes.meet(members)
 
     def _demand(self) -> MachineDemand:
         """The machines that the present calls need."""
-        ups, labels = self._ups(), list[Mapping[str, str]]()
-        if self._labels is not None:
-            homeless = (run.spec for run in self.waiting if run.spec.key.session_id not in self._homes)
-            wanted = [self._labels(spec.session) for spec in homeless]
-            labels = [each for each in wanted if not any(fits(peer.labels, each) for peer in ups)]
+        ups = self._nodes.ups()
+        labels = self._homes.missing_labels((run.spec for run in self.waiting), ups)
         calls = len(self._at) + len(self.waiting) - len(labels)
         return demand_of(len(ups), self.most_cells, calls, labels)
 
-    def _meet(self, members: Iterable[Member]) -> None:
-        """Use new machines, and give up those that have left. A machine that the cluster only does not hear may still
-        run cells: such a node is used until its lease is over."""
-        alive = {member.id: member for member in members}
-        for id, peer in list(self._peers.items()):
-            if id not in alive and (not peer.is_up or self._members.has_ended(id)):
-                if not peer.is_gone:
-                    peer.give_up("its machine has left the cluster")
-                self._peers.pop(id, None)
-        for id, member in alive.items():
-            if id not in self._peers:
-                peer = Peer(self, self._members, self._reactor, self._identity, id, member.labels)
-                self._peers[id] = peer
-                peer.connect()
-
-    def _ups(self) -> list[Peer]:
-        return [peer for peer in self._peers.values() if peer.is_up]
+    def _new_peer(self, member: Member) -> Peer:
+        return Peer(self, self._members, self._reactor, self._identity, member.id, member.labels)
 
     def on_up(self, peer: Peer) -> None:
         """Use a node that has connected, unless it lacks a required mechanism of the sandbox."""
-        self._notify()
+        self._nodes.notify()
         if self._is_open:
             assert peer.told is not None
             try:
@@ -238,27 +183,19 @@ class ClusterPool:
         """Report a node that cannot meet this driver's terms. It is not used."""
         if self._is_open:
             _log.warning("the node %s is not used: %s", peer.id, peer.unfit)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._nodes.notify()
 
     def on_lost(self, peer: Peer, why: str, *, gone: bool) -> None:
         """End the calls on a lost node. Calls that have not left this process are placed again."""
         _log.warning("the node %s is lost: %s", peer.id, why)
-        self._last_loss = why
         unsent = peer.unsent
         if self._sent is not None:
             self._sent.lost(peer, why)
-        runs, sessions = dict(peer.runs), set(peer.sessions)
-        if runs or sessions:
-            self._losses.append(NodeLoss(peer.id, why, len(runs), len(sessions), time.monotonic()))
+        runs, sessions = dict(peer.runs), self._homes.lose(peer)
+        self._nodes.note_loss(peer, why, len(runs), len(sessions))
         peer.runs.clear()
-        peer.drop_all()
-        for id in sessions:
-            self._homes.pop(id, None)
-            if not self._reopens:
+        if not self._reopens:
+            for id in sessions:
                 self._host.on_session_lost(id, f"The node {peer.id} was lost: {why}.")
         again: list[Run] = []
         for number, run in runs.items():
@@ -276,8 +213,8 @@ class ClusterPool:
             message = f"The node of the call was lost: {why}."
             self._end(run, Outcome("node_lost", message=message, resource=peer.id, node=peer.id))
         if gone:
-            self._peers.pop(peer.id, None)
-        self._notify()
+            self._nodes.drop(peer)
+        self._nodes.notify()
         for run in again:
             run.cell, run.started_at = None, 0.0
             self._wait(run)
@@ -322,79 +259,28 @@ class ClusterPool:
         for run in [run for run in self.waiting if run.spec.key.session_id in session_ids]:
             self._end(run, Outcome("node_lost", message=f"{why} The call was not started."))
 
-    def _home(self, run: Run) -> Peer | None:
-        """The node of the call's session. A new session is placed. A child in its parent's copy goes with it."""
-        spec = run.spec
-        id = spec.key.session_id
-        home = self._homes.get(id)
-        if home is None and self._sent is not None:
-            home = self._homes.get(self._sent.anchor_of(id))
-            if home is not None:
-                self._homes[id] = home
-                home.place(id)
-        if home is not None:
-            return home
-        workspace = str(spec.session.get("workspace_root", spec.cwd))
-        wanted: Mapping[str, str] = {} if self._labels is None else self._labels(spec.session)
-        facts = [
-            NodeFacts(
-                id=peer.id,
-                cells=peer.told.most_cells if peer.told else 1,
-                calls=max(len(peer.runs), peer.told.waiting if peer.told else 0),
-                sessions=len(peer.sessions),
-                labels=peer.labels,
-                workspaces=frozenset((workspace,)) if workspace in peer.workspaces else frozenset(),
-            )
-            for peer in self._ups()
-        ]
-        chosen = choose(facts, workspace, wanted, by_workspace=self._by_workspace)
-        if chosen is None:
-            return None
-        home = self._peers[chosen]
-        for each in {id, id if self._sent is None else self._sent.anchor_of(id)}:
-            self._homes[each] = home
-            home.place(each, workspace)
-        return home
-
     def _send(self, run: Run) -> bool:
         """Send the call to its node, or end it. Returns False if it must wait."""
-        peer = self._home(run)
+        peer = self._homes.of(run.spec.key.session_id) or self._homes.place(run.spec, self._nodes.answering())
         if peer is None or not peer.is_up:
             return False
         if self._sent is not None:
             if not self._sent.is_open(run.spec.key.session_id, peer):
                 return False
             run.files_lost = self._sent.ran(run.spec.key.session_id, writes="write" in run.spec.key.grants)
-        arguments = run.packed if run.packed is not None else packed(run.sent.arguments)
+        now = time.monotonic()
         try:
-            if arguments is None:
-                arguments = pack(dict(run.sent.arguments))
-            context = _context_of(run)
-            if not _PLAIN.issuperset(context):
-                pack(context)  # the program chose the values: an error here ends one call, later a whole batch
             spec = self._spec_on(peer, run)
+            number = self._numbers = self._numbers + 1
+            message = call_message(number, spec, run, now)
         except UNPACKABLE as error:
             self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
             return True
-        number = self._numbers = self._numbers + 1
-        now = time.monotonic()
         run.cell = RemoteCell(peer, number)
         run.started_at = now
         peer.runs[number] = run
         self._at[run] = peer, number
-        peer.say(
-            SendCall(
-                number,
-                spec,
-                run.call_id,
-                run.sent.tool,
-                arguments,
-                run.sent.attempt,
-                max(0.0, run.deadline_at - now),
-                bool(run.exclusive),
-                context,
-            )
-        )
+        peer.say(message)
         return True
 
     def _spec_on(self, peer: Peer, run: Run) -> int:
@@ -403,31 +289,12 @@ class ClusterPool:
         number = peer.specs.get(spec)
         if number is not None:
             return number
-        digest = spec.key.code
-        self._numbers += 1
-        number = self._numbers
-        key = spec.key
-        copy, root = ("", "") if self._sent is None else self._sent.where(key.session_id)
-        message = SendSpec(
-            number=number,
-            session_id=key.session_id,
-            digest=digest,
-            profile=cast("dict[str, Any]", _with_environment(spec.profile).to_wire()),
-            roots=list(code_roots()),
-            grants=sorted(key.grants),
-            kept_tool=key.kept_tool,
-            cwd=spec.cwd,
-            session=dict(spec.session),
-            workspace=str(spec.session.get("workspace_root", spec.cwd)),
-            placed=list(run.placed) if self.placed and isinstance(run, SessionRun) else [],
-            pages=list(run.pages) if self.placed and isinstance(run, SessionRun) else [],
-            copy=copy,
-            sent_root=root,
-        )
-        pack(message)  # the program chose the context of the session
-        if digest not in peer.code:
-            peer.code.add(digest)
-            peer.say(SendCode(digest, [dict(tool) for tool in spec.tools]))
+        number = self._numbers = self._numbers + 1
+        copy, root = ("", "") if self._sent is None else self._sent.where(spec.key.session_id)
+        message = spec_message(number, run, has_placed=bool(self.placed), copy=copy, sent_root=root)
+        if message.digest not in peer.code:
+            peer.code.add(message.digest)
+            peer.say(SendCode(message.digest, [dict(tool) for tool in spec.tools]))
         peer.say(message)
         peer.add_spec(spec, number)
         return number
@@ -482,7 +349,7 @@ class ClusterPool:
                 Record(message.kind, message.session_id, message.call_id, {**message.data, "node": peer.id}, message.at)
             )
         else:
-            self._notify()
+            self._nodes.notify()
 
     def _on_noted(self, peer: Peer, noted: CallNoted) -> None:
         run = peer.runs.get(noted.number)
@@ -521,14 +388,14 @@ class ClusterPool:
             if run in self.waiting:
                 self._end(run, Outcome(ending="cancelled"))
         running = [run for run in runs if run in self._at]
-        if running and (home := self._homes.get(session_id)) is not None:
+        if running and (home := self._homes.of(session_id)) is not None:
             home.say(EndCalls(session_id, reason, least_s, None if most_s == math.inf else most_s))
         return running
 
     def park_session(self, session_id: str, why: str) -> None:
         """End the session's calls and cells. The session keeps its node."""
         self._end_all(session_id)
-        if (home := self._homes.get(session_id)) is not None:
+        if (home := self._homes.of(session_id)) is not None:
             home.say(ForgetSession(session_id, why))
 
     def end_session(self, session_id: str) -> None:
@@ -536,11 +403,9 @@ class ClusterPool:
         self._end_all(session_id)
         if self._sent is not None:
             self._sent.ended(session_id)
-        home = self._homes.pop(session_id, None)
-        if home is None:
-            return
-        home.say(ForgetSession(session_id, ""))
-        home.drop(session_id)
+        home = self._homes.leave(session_id)
+        if home is not None:
+            home.say(ForgetSession(session_id, ""))
 
     def session_opened(
         self, session_id: str, parent_id: str | None, workspace: str, protected: tuple[str, ...]
@@ -589,7 +454,7 @@ class ClusterPool:
     @property
     def most_cells(self) -> int:
         """The most cells that the nodes may have together."""
-        return sum(peer.told.most_cells for peer in self._ups() if peer.told)
+        return self._nodes.most_cells
 
     @property
     def placed(self) -> frozenset[str]:
@@ -610,43 +475,22 @@ class ClusterPool:
 
     def counts(self) -> dict[str, int]:
         """The number of cells of all nodes by state, as the nodes last reported."""
-        total: Counter[str] = Counter()
-        for peer in self._ups():
-            total.update(peer.told.counts if peer.told else {})
-        return dict(total)
+        return self._nodes.counts()
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as JSON data (`overview.data_of`)."""
-        sent = self._sent
-        return [
-            {**data_of(peer), **({} if sent is None else {"sent_bytes": sent.sender.sent_bytes[peer.id]})}
-            for peer in self._peers.values()
-        ]
+        nodes = self._nodes.data()
+        if self._sent is not None:
+            for node in nodes:
+                node["sent_bytes"] = self._sent.sender.sent_bytes[node["id"]]
+        return nodes
 
     def losses(self) -> list[str]:
         """The losses of the last minutes, in sentences."""
-        now = time.monotonic()
-        return [loss.sentence(now) for loss in self._losses if now - loss.at < LOSS_SHOWN_S]
+        return self._nodes.losses()
 
     def status(self) -> SupervisorStatus:
         """The mechanisms of the first node, and the zygotes of all."""
-        ups = self._ups()
-        problem = "" if ups else "No node of the cluster is connected."
-        zygotes = sum(peer.told.zygotes for peer in ups if peer.told)
-        return SupervisorStatus(self.report.mechanisms, self.report.identity, zygotes=zygotes, problem=problem)
-
-
-def _with_environment(profile: CellProfile) -> CellProfile:
-    """The profile with the values of this process for the variables in `pass_env`. A node's environment differs."""
-    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
-    return profile.replace(pass_env=(), env={**passed, **profile.env}) if profile.pass_env else profile
-
-
-def _context_of(run: Run) -> dict[str, Any]:
-    """The `context` of a `SendCall`. It lacks the remaining time and the attempt, which are fields of the message."""
-    context: dict[str, Any] = context_of(run, 0.0)
-    for name in ("remaining_s", "attempt"):
-        context.pop(name, None)
-    if isinstance(run, SessionRun) and run.changes is not None:
-        context["changes"] = [run.changes.most, run.changes.texts]
-    return context
+        problem = "" if self._nodes.ups() else "No node of the cluster is connected."
+        report = self.report
+        return SupervisorStatus(report.mechanisms, report.identity, zygotes=self._nodes.zygotes, problem=problem)

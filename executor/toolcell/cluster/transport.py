@@ -49,7 +49,7 @@ class RayMembers:
         self._ray: Any = None
         self._has_connected = False
         self._actors: dict[str, Any] = {}
-        self._ended = frozenset[str]()
+        self._shut_down = frozenset[str]()
         self._lock = threading.Lock()
         self._under_way = 0
         self._asked = MachineDemand()
@@ -80,7 +80,7 @@ class RayMembers:
     def _list(self) -> Sequence[Member]:
         members: list[Member] = []
         nodes: list[dict[str, Any]] = self._ray.nodes()
-        self._ended = frozenset(
+        self._shut_down = frozenset(
             node["NodeID"] for node in nodes if not node["Alive"] and node["DeathReason"] not in UNEXPECTED
         )
         for node in nodes:
@@ -96,7 +96,7 @@ class RayMembers:
 
     def has_ended(self, node_id: str) -> bool:
         """Whether the machine has shut down, as of the last `list`."""
-        return node_id in self._ended
+        return node_id in self._shut_down
 
     def _new_actor(self, node_id: str) -> Any:
         """The existing actor of a machine, or a new one."""
