@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from toolcell.journal import chain
-from toolcell.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, entries, new_packer
+from toolcell.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, SharedFacts, entries, new_packer
 from toolcell.journal.journal import Record
 
 
@@ -130,3 +130,39 @@ def test_an_entry_that_fits_its_digest_and_is_no_record_is_damage(body: bytes) -
     with pytest.raises(BrokenChain) as found:
         numbers(entry)
     assert "Restore a copy" in found.value.cure
+
+
+OWN: list[dict[str, object]] = [
+    {},
+    {"arguments": {"text": "x"}, "attempt": 1},
+    {f"own {number}": number for number in range(16)},  # its own map has a longer header
+    {f"own {number}": number for number in range(300)},
+    {"value": "\udc80"},
+    {"value": 2**70},
+]
+
+
+@pytest.mark.parametrize("own", OWN, ids=["none", "few", "16", "300", "surrogate", "large"])
+@pytest.mark.parametrize("shares", [0, 1, 13, 15, 16, 40])
+def test_an_entry_after_shared_facts_is_byte_for_byte_that_of_all_facts(own: dict[str, object], shares: int) -> None:
+    facts = {f"fact {number}": [number, "ä"] for number in range(shares)}
+    record = Record("intent", "main-1", "c", own, 1.5)
+    whole = record._replace(data={**facts, **own})
+    for last in (0, 127, 70_000):
+        after = chain.entry_of(last, bytes(32), record, new_packer(), SharedFacts.of(facts))
+        assert after == chain.entry_of(last, bytes(32), whole, new_packer())
+
+
+@pytest.mark.parametrize("value", ["\udc80", object()])
+def test_shared_facts_that_cannot_be_packed_ahead_are_in_each_entry(value: object) -> None:
+    facts = SharedFacts.of({"fact": value})
+    _, entry = chain.entry_of(0, Head().digest, Record("intent", "main-1", "c", {"own": 1}), new_packer(), facts)
+    data = next(entries(io.BytesIO(entry))).record.data
+    assert data == {"fact": value if isinstance(value, str) else repr(value), "own": 1}
+
+
+def test_data_beyond_the_bound_is_left_out_with_the_shared_facts() -> None:
+    large = Record("intent", "main-1", "c", {"value": "x" * MAX_BODY_BYTES})
+    _, entry = chain.entry_of(0, Head().digest, large, new_packer(), SharedFacts.of({"fact": 1}))
+    record = next(entries(io.BytesIO(entry))).record
+    assert (record.call_id, list(record.data)) == ("c", ["unreadable"])

@@ -137,7 +137,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     try:
         if services.durable is not None:
             allowed = ""
-            if verdict or "allowed" not in route.asked:
+            if verdict or "allowed" not in route.asked.facts:
                 allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
             unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
             if unrecorded is not None:

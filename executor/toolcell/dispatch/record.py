@@ -8,6 +8,7 @@ from typing import Any
 from toolcell.call import ToolCall
 from toolcell.fast.tuples import made
 from toolcell.journal import Record
+from toolcell.journal.chain import SharedFacts
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
 from toolcell.pool.run import FREE_SPACE, NOTHING_USED, Outcome, Run, Used
@@ -25,17 +26,19 @@ _log = logging.getLogger("toolcell.tool")
 
 
 def intend(
-    journal: DurableJournal, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
+    journal: DurableJournal, session_id: str, call: ToolCall, asked: SharedFacts, allowed: str
 ) -> SandboxUnavailable | None:
     """Write the intent of a call to the journal on disk, before the call is sent. `asked` are the facts that all calls
     of its route share. `allowed` names the rule or approval that allows the call; "" if `asked` names it. If the intent
     cannot be written, the call may not be sent, and its error is returned."""
-    facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
+    facts = arguments_for_journal(call.arguments)
+    facts["attempt"] = call.attempt
     if call.session is not None and call.session.invocation_id:
         facts["invocation"] = call.session.invocation_id
+    shared: SharedFacts | None = asked
     if allowed:
-        facts["allowed"] = allowed
-    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())))
+        facts, shared = {**asked.facts, **facts, "allowed": allowed}, None
+    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())), shared)
     if not why:
         return None
     message = f"The call was not run, because it could not be recorded. {why}"

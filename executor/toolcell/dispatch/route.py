@@ -7,6 +7,7 @@ from typing import Any
 
 from toolcell.backends.protocols import HttpClient
 from toolcell.call import ToolCall
+from toolcell.journal.chain import SharedFacts
 from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
@@ -54,7 +55,7 @@ class Route:
     """The sandbox summary in its results."""
     blank: Mapping[str, Any]
     """All fields of a result. Those that differ from call to call are empty."""
-    asked: Mapping[str, object]
+    asked: SharedFacts
     """The facts in the intents of its calls: what was asked, by whom, and with which grants."""
     is_misplaced: bool
     """Whether another kind of file has taken the place of the workspace."""
@@ -222,25 +223,31 @@ class Routes:
                 "session_id": caller.id,
                 "sandbox": sandbox,
             },
-            asked={
-                "tool": tool.name,
-                "version": tool.version,
-                "tier": str(tool.declaration.tier),
-                "agent": caller.agent_id,
-                **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
-                "session_kind": str(caller.kind),
-                "grants": sorted(map(str, given)),
-                "fingerprint": tool.declaration.fingerprint,
-                "placement": tool.placement,
-                "workspace": str(caller.workspace),
-                "network": sandbox.network,
-                **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
-            },
+            asked=self._shared(
+                {
+                    "tool": tool.name,
+                    "version": tool.version,
+                    "tier": str(tool.declaration.tier),
+                    "agent": caller.agent_id,
+                    **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
+                    "session_kind": str(caller.kind),
+                    "grants": sorted(map(str, given)),
+                    "fingerprint": tool.declaration.fingerprint,
+                    "placement": tool.placement,
+                    "workspace": str(caller.workspace),
+                    "network": sandbox.network,
+                    **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
+                }
+            ),
             is_misplaced=place.is_taken and profile.cwd == self._path,
             requests=own.http,
             http=caller.http if source is None else source.client_in(caller.http, own.http, caller.farewells),
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
+
+    def _shared(self, facts: Mapping[str, Any]) -> SharedFacts:
+        """The facts, packed if there is a journal on disk."""
+        return SharedFacts(facts, b"") if self._services.durable is None else SharedFacts.of(facts)
 
     def _tracked(self, given: frozenset[Capability]) -> TrackedRoot | RemoteRoot | None:
         changes = self._caller.profile.changes

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, cast
 
-from .chain import BrokenChain, Head, JournalEntry, entries, is_at
+from .chain import BrokenChain, Head, JournalEntry, SharedFacts, entries, is_at
 from .database import Index, opened_index, put_aside
 from .journal import Journal, Record
 from .log import JournalFull, JournalLog
@@ -147,11 +147,11 @@ class DurableJournal:
             self._log.append(self._unwritten[0])
             self._unwritten.popleft()
 
-    def intend(self, record: Record) -> str:
-        """Append the intent of a call. Returns why the call must not be sent, "" if it may be. A model may read that,
-        so it does not name the file."""
+    def intend(self, record: Record, shared: SharedFacts | None = None) -> str:
+        """Append the intent of a call, whose data follows the `shared` facts. Returns why the call must not be sent, ""
+        if it may be. A model may read that, so it does not name the file."""
         try:
-            self._log.append(record)
+            self._log.append(record, shared)
         except JournalFull as error:
             return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
         return ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from .chain import Head, JournalEntry, entries, entry_of, new_packer
+from .chain import Head, JournalEntry, SharedFacts, entries, entry_of, new_packer
 from .journal import Record
 from .segments import LogFile, closed_segments, name_of_closed, opening_record
 
@@ -111,13 +111,14 @@ class JournalLog:
         self._syncing = threading.Thread(target=self._sync, name="toolcell-journal", daemon=True)
         self._syncing.start()
 
-    def append(self, record: Record) -> None:
-        """Append a record. Raises JournalFull, after which the file is as it was before."""
+    def append(self, record: Record, shared: SharedFacts | None = None) -> None:
+        """Append a record, whose data follows the `shared` facts. Raises JournalFull, after which the file is as it was
+        before."""
         with self._lock:
             if self.broken:
                 raise JournalFull(self.broken)
             try:
-                digest, entry = entry_of(self._number, self._digest, record, self._packer)
+                digest, entry = entry_of(self._number, self._digest, record, self._packer, shared)
                 written = write(self._fd, entry)
                 if written != len(entry):
                     self._take_back()
