@@ -55,8 +55,8 @@ class SessionSandbox(BaseSandbox):
 
     - An absolute path outside of the workspace is taken below it: `/notes.txt` is `notes.txt` of the workspace.
     - A command that needs approval interrupts the graph, as a tool of `to_langchain_tools` does.
-    - What the session may not do is an error for the model: a Worker may list, read and
-      search files, and neither write nor run commands.
+    - What the session may not do is an error for the model: a Worker may list, read and search
+      files, and neither write nor run commands.
     - /tmp is empty at the start of each command.
     - Use `ainvoke` or `astream` of the agent. The methods without `a` work in any thread but the event loop's.
     """
