@@ -94,6 +94,33 @@ async def test_a_worker_reads_and_neither_writes_nor_runs_commands(main: Session
     assert ran.exit_code == 1 and "permission_denied" in ran.output
 
 
+async def test_the_file_tools_of_a_worker_s_agent_read_and_search(main: Session) -> None:
+    (main.workspace / "src").mkdir()
+    (main.workspace / "src/a.py").write_text("alpha\nbeta\ngamma\n")
+    (main.workspace / "b.png").write_bytes(PNG)
+    worker = await main.open_child("worker")
+
+    async def said(name: str, **arguments: Any) -> tuple[str, str]:
+        message = (await told_of(worker, [(name, arguments)]))["c1"]
+        return message.status, str(message.content)
+
+    listed = await said("ls", path="/")
+    assert f"{main.workspace}/src" in listed[1] and f"{main.workspace}/b.png" in listed[1]
+    status, lines = await said("read_file", file_path="/src/a.py", offset=1, limit=1)
+    assert status == "success" and "beta" in lines and "alpha" not in lines and "gamma" not in lines
+    assert "src/a.py" in (await said("glob", pattern="*.py"))[1]
+    assert "alpha" in (await said("grep", pattern="alpha", path="/src", glob="*.py", output_mode="content"))[1]
+    assert "image/png" in (await said("read_file", file_path="/b.png"))[1]
+    for name, place in (("read_file", {"file_path": "/none"}), ("ls", {"path": "/none"})):
+        assert "none" in (await said(name, **place))[1]
+    assert "permission_denied" in (await said("write_file", file_path="/c", content=""))[1]
+    assert not (main.workspace / "c").exists()
+    box = SessionSandbox(worker)
+    found = await anyio.to_thread.run_sync(box.grep, "a", "/src/a.py")
+    assert [one["line"] for one in found.matches or []] == [1, 2, 3] and not found.truncated
+    assert (await box.agrep("a", max_count=2)).truncated and (await box.aglob("*.py", "/none")).error
+
+
 async def test_without_await_it_works_in_another_thread_and_refuses_to_block_the_loop(main: Session) -> None:
     box = SessionSandbox(main)
     assert box.id == main.id

@@ -27,9 +27,11 @@ from deepagents.backends.sandbox import BaseSandbox
 
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell_tools.capability import Capability
 from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout, ValidationError
 from toolcell_tools.result import ToolResult
 
+from .deepagents_reading import Reading
 from .langchain import with_interrupts
 from .session_calls import SessionCalls
 from .workspace import workspace_tools
@@ -53,7 +55,8 @@ class SessionSandbox(BaseSandbox):
 
     - An absolute path outside of the workspace is taken below it: `/notes.txt` is `notes.txt` of the workspace.
     - A command that needs approval interrupts the graph, as a tool of `to_langchain_tools` does.
-    - What the session may not do is an error for the model: a Worker may read, and neither write nor run commands.
+    - What the session may not do is an error for the model: a Worker may list, read and search
+      files, and neither write nor run commands.
     - /tmp is empty at the start of each command.
     - Use `ainvoke` or `astream` of the agent. The methods without `a` work in any thread but the event loop's.
     """
@@ -63,6 +66,8 @@ class SessionSandbox(BaseSandbox):
         self._calls = SessionCalls(session)
         self._loop = asyncio.get_running_loop()
         self._root = str(session.workspace)
+        runs = {Capability.WRITE, Capability.EXEC} <= session.grants
+        self._reading = None if runs else Reading(self._call, self._root)
 
     @property
     def id(self) -> str:
@@ -133,15 +138,19 @@ class SessionSandbox(BaseSandbox):
         return given if is_there else f"{self._root}/{given.lstrip('/')}".rstrip("/")
 
     def ls(self, path: str) -> LsResult:
-        return super().ls(self._inside(path))
+        return self._wait(self.als(path))
 
     async def als(self, path: str) -> LsResult:
+        if self._reading is not None:
+            return await self._reading.ls(self._inside(path))
         return await super().als(self._inside(path))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        return super().read(self._inside(file_path), offset, limit)
+        return self._wait(self.aread(file_path, offset, limit))
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        if self._reading is not None:
+            return await self._reading.read(self._inside(file_path), offset, limit)
         return await super().aread(self._inside(file_path), offset, limit)
 
     def write(self, file_path: str, content: str) -> WriteResult:
@@ -162,16 +171,24 @@ class SessionSandbox(BaseSandbox):
     def delete(self, file_path: str) -> DeleteResult:
         return super().delete(self._inside(file_path))
 
-    def grep(self, pattern: str, path: str | None = None, glob: str | None = None, **options: Any) -> GrepResult:
-        return super().grep(pattern, self._inside(path), glob, **options)
+    def grep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> GrepResult:
+        return self._wait(self.agrep(pattern, path, glob, max_count=max_count))
 
-    async def agrep(self, pattern: str, path: str | None = None, glob: str | None = None, **options: Any) -> GrepResult:
-        return await super().agrep(pattern, self._inside(path), glob, **options)
+    async def agrep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> GrepResult:
+        if self._reading is not None:
+            return await self._reading.grep(pattern, self._inside(path), glob, max_count)
+        return await super().agrep(pattern, self._inside(path), glob, max_count=max_count)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        return super().glob(pattern, self._inside(path))
+        return self._wait(self.aglob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        if self._reading is not None:
+            return await self._reading.glob(pattern, self._inside(path))
         return await super().aglob(pattern, self._inside(path))
 
 

@@ -1,5 +1,5 @@
-"""Tools of which sandbox backends of frameworks are made: run a command, put and get files. Programs call them, and
-models do not see them.
+"""Tools of which sandbox backends of frameworks are made: run a command, put and get files, search. Programs call
+them, and models do not see them.
 
     Supervisor([*workspace_tools(), …])
 """
@@ -11,6 +11,9 @@ from typing import Any
 
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
+from toolcell_tools.coding.glob import glob
+from toolcell_tools.coding.grep import grep
+from toolcell_tools.coding.list import list_directory
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
@@ -113,6 +116,15 @@ class _as_failure:
             raise ToolFailure(error.strerror or str(error), {"errno": errorcode.get(error.errno or 0, "")}) from error
 
 
+_SEARCHING: dict[str, Tool[..., Any]] = {
+    "workspace_list": list_directory,
+    "workspace_glob": glob,
+    "workspace_grep": grep,
+}
+
+
 def workspace_tools() -> list[Tool[..., Any]]:
-    """The tools that a sandbox backend needs in its supervisor: `workspace_run`, `workspace_put`, `workspace_get`."""
-    return [workspace_run, workspace_put, workspace_get]
+    """The tools that a sandbox backend needs in its supervisor: `workspace_run`, `workspace_put` and `workspace_get`.
+    `workspace_list`, `workspace_glob` and `workspace_grep` are for sessions that run no commands."""
+    searching = [one.replace(name=name, metadata=FOR_PROGRAMS) for name, one in _SEARCHING.items()]
+    return [workspace_run, workspace_put, workspace_get, *searching]
