@@ -218,6 +218,10 @@ async def _opened(
 async def _answer(given: Awaitable[Any] | AsyncIterator[Any]) -> Any:
     """What the agent has returned, or the last text that it has yielded."""
     if not isinstance(given, AsyncIterator):
+        if not inspect.isawaitable(given):
+            raise UsageError(
+                f"its function gave a {type(given).__name__} at once. Write async def run(session, request)."
+            )
         return await given
     last: Any = ""
     if inspect.isasyncgen(given):

@@ -345,9 +345,11 @@ def deep(result: ToolResult) -> ToolResult:
         (ToolResult(output="x" * 2 * 2**20), "exceeded its limit on result"),
         (ToolResult(output="x", values={"much": "x" * 2 * 2**20}), "exceeded its limit on result"),
         (ToolResult(error=ExecutionError(message="no", data="x" * 2 * 2**20)), "exceeded its limit on result"),
+        (ToolResult(error=ExecutionError(message="no", data={"o": object()})), "is none: $.data.o: an object cannot"),
+        (ToolResult(error=ExecutionError(message="no", data=[2**70])), "is none: $.data[0]: an integer of more than"),
         (lambda result: result.model_copy(update={"content": ["no block"]}), "its result is withheld"),
     ],
-    ids=["no data", "deep", "blocks", "large", "values", "error", "malformed"],
+    ids=["no data", "deep", "blocks", "large", "values", "error", "error of no data", "large number", "malformed"],
 )
 async def test_a_result_that_a_hook_puts_in_is_bounded_as_any_other(
     answer: Any, said: str, supervise: Any, workspace: Path
@@ -515,6 +517,14 @@ async def test_a_simulated_error_is_an_error(supervise: Any, workspace: Path) ->
     mock = Witness([], "mock", before=lambda call: ToolResult(error=ExecutionError(message="out of stock")))
     result = await answered(supervise, workspace, [mock], "price", {"item": "tea"})
     assert result.error is not None and result.error.message == "out of stock" and not result.error.delivered
+
+
+@pytest.mark.parametrize(("data", "sent"), [({"o": object()}, "is none: $.data.o"), ((1, b"x"), "out of stock")])
+async def test_the_data_of_a_simulated_error_is_json(supervise: Any, workspace: Path, data: Any, sent: str) -> None:
+    mock = Witness([], "mock", before=lambda call: ToolResult(error=ExecutionError(message="out of stock", data=data)))
+    result = await answered(supervise, workspace, [mock], "price", {"item": "tea"})
+    assert isinstance(result.error, ExecutionError) and sent in result.error.message
+    assert result.error.data == (None if "none" in sent else [1, {"base64": "eA==", "size": 1}])
 
 
 async def test_a_hook_that_takes_too_long_has_failed(supervise: Any, workspace: Path) -> None:

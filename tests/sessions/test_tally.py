@@ -1,8 +1,9 @@
 """The tally of a session: what is kept, for how much, and what goes to the parent."""
 
 import json
+from typing import Any
 
-from toolcell import Artifact, Cancelled, ExecutionError, SessionState, SessionUsage, Timeout
+from toolcell import Artifact, Cancelled, ExecutionError, SessionState, SessionUsage, Timeout, ValidationError
 from toolcell.sessions.tally import MAX_ARTIFACTS, MAX_REPORTS, SessionTally
 
 
@@ -30,6 +31,19 @@ def test_everything_is_bounded() -> None:
     leaf.made([Artifact.from_bytes("2", b"x" * 1000, "text/plain")])
     assert len(leaf.artifacts) == MAX_ARTIFACTS and leaf.artifacts[0].path == "3"
     assert leaf.artifacts[-1].path == "2" and leaf.artifacts[-1].data is None and leaf.artifacts[-1].size == 1000
+
+
+def test_a_report_leaves_out_data_that_is_large() -> None:
+    root = SessionTally("root", "agent")
+    leaf = SessionTally("leaf", "agent", root)
+    small, large = {"d": "x" * 16_000}, {"d": "x" * 17_000}
+    for data in (small, large, "y" * 5_000_000):
+        leaf.failed("1", "t", ExecutionError(message="no", data=data))
+    leaf.failed("2", "t", ValidationError(message="wrong", field="f", parameters_schema=large), for_good=True)
+    errors: list[Any] = [one.error for one in root.reports]
+    assert [error.data for error in errors[:3]] == [small, None, None]
+    assert (errors[3].message, errors[3].field, errors[3].parameters_schema) == ("wrong", "f", None)
+    assert len(json.dumps(root.to_data())) < 20_000
 
 
 def test_the_result_of_a_child_counts_for_its_parent() -> None:

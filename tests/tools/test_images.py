@@ -1,6 +1,7 @@
 """Images for a model: those that a provider takes, told from headers alone."""
 
 from base64 import b64decode
+from collections.abc import Callable
 
 import pytest
 
@@ -47,8 +48,9 @@ def webp_lossy(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("make", [png, gif, jpeg, webp_extended, webp_lossless, webp_lossy])
-def test_an_image_that_providers_take_has_no_flaw_and_one_that_is_too_large_says_its_size(make: object) -> None:
-    assert callable(make)
+def test_an_image_that_providers_take_has_no_flaw_and_one_that_is_too_large_says_its_size(
+    make: Callable[[int, int], bytes],
+) -> None:
     for width, height in ((1, 1), (300, 200), (IMAGE_SIDE, IMAGE_SIDE)):
         raw = make(width, height)
         assert flaw_of(raw, media_type_of(raw)) == ""

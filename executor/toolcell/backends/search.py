@@ -140,9 +140,10 @@ class BraveSearch(_KeyedEngine):
 
 
 def _of_brave(answer: Any) -> object:
-    if isinstance(answer, dict) and answer.get("type") == "search" and answer.get("web") is None:
+    found = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    if found.get("type") == "search" and found.get("web") is None:
         return []  # the API leaves the section out if no page was found
-    return answer["web"]["results"]
+    return found["web"]["results"]
 
 
 class TavilySearch(_KeyedEngine):

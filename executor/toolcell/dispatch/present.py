@@ -5,7 +5,7 @@ depth and size, the output schema.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import Limits
@@ -47,13 +47,15 @@ def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, sche
     `schema` is None if the output need not fit one: the schema does not cover a failure that is returned as a result.
     """
     artifacts = [one if one.uri is None else replace(one, uri=None) for one in result.artifacts]
-    bare = result.model_copy(update={"error": None, "artifacts": artifacts, "signals": ()})
+    bare, error = result.model_copy(update={"error": None, "artifacts": artifacts, "signals": ()}), result.error
     try:
         checked_signals(tool.name, tool.signals, result.signals)
         payload = encode_return(bare)
         payload["values"] = encode_json(result.values)
-        if result.error is not None:
-            payload["error"] = encode_json(result.error.model_dump(mode="json"))
+        if error is not None:
+            payload["error"] = said = cast("dict[str, Any]", encode_json(error.model_dump()))
+            if isinstance(error, ExecutionError):
+                error = error.model_copy(update={"data": said["data"]})
     except Unencodable as refusal:
         return _refused(result, ExecutionError(message=f"The result that a hook put in is none: {refusal}"))
     if not result_fits(payload, limits.result_bytes):
@@ -63,7 +65,8 @@ def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, sche
         if misfit is not None:
             return _refused(result, misfit)
     signals = () if result.error is not None else result.signals
-    return result.model_copy(update={"output": payload["output"], "display": payload["display"], "signals": signals})
+    shown = {"output": payload["output"], "display": payload["display"]}
+    return result.model_copy(update={**shown, "error": error, "signals": signals})
 
 
 def _refused(result: ToolResult, error: ToolError) -> ToolResult:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from toolcell.session_result import CallReport, SessionResult, SessionState
 from toolcell.usage_limits import SessionUsage
+from toolcell.wire.frames import encoded_bytes
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.errors import Cancelled, ErrorBase
@@ -17,6 +18,9 @@ T = TypeVar("T")
 MAX_REPORTS: Final = 100
 """The most failed calls, reports of children and results of children that are kept; the oldest is dropped first."""
 MAX_ARTIFACTS: Final = 1_000
+DATA_BYTES: Final = 16 * 1024
+"""The most bytes of an error's data, or of its schema, in a report. Larger ones are left out: the call's own result has
+them, and reports are kept for as long as the session."""
 
 
 class SessionTally:
@@ -76,7 +80,7 @@ class SessionTally:
         """Report a failed call to the parent, if it failed for good. A call that was cancelled did not fail."""
         if isinstance(error, Cancelled) or (error.retryable and not for_good):
             return
-        said: Any = error  # one of the classes of ToolError
+        said: Any = _without_large_data(error)  # one of the classes of ToolError
         report = CallReport(
             session_id=self._id, agent_id=self._agent_id, call_id=call_id, tool=tool, error=said, at=time.time()
         )
@@ -131,6 +135,12 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "reports": CallReport,
     "results": SessionResult,
 }
+
+
+def _without_large_data(error: ErrorBase) -> ErrorBase:
+    found: dict[str, Any] = {name: getattr(error, name, None) for name in ("data", "parameters_schema")}
+    large = dict.fromkeys(name for name, value in found.items() if value and encoded_bytes(value) > DATA_BYTES)
+    return error.model_copy(update=large) if large else error
 
 
 def _append(kept: list[T], one: T) -> None:

@@ -245,6 +245,17 @@ async def test_a_ninth_agent_at_once_is_an_error_that_the_model_reads(main: Sess
     assert (await main.call("delegate", {"task": "x"})).error is None
 
 
+async def test_a_function_that_is_not_async_is_an_error_that_says_so(supervise: Any, workspace: Path) -> None:
+    def plain(session: Session, request: str) -> str:
+        return request
+
+    wrong: Any = plain
+    async with supervise([agent_tool(wrong, name="plain")]) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace)
+        result = await main.call("plain", {"request": "x"})
+        assert "gave a str at once. Write async def" in result.for_model() and main.results[-1].outcome == "failed"
+
+
 def test_what_cannot_be_an_agent_is_refused_when_it_is_made() -> None:
     with pytest.raises(ToolDefinitionError, match="a Worker must not start an agent"):
         agent_tool(reader, name="reader", needs={Capability.READ, Capability.WEB})
