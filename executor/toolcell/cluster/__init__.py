@@ -3,7 +3,7 @@
 - `ray_cluster.py` is the public `RayCluster`; `transport.py` alone imports ray; `actor.py` is the actor of a machine.
 - The driver, which is the user's program: `pool.py` sends and ends calls, `homes.py` has the node of each session,
   `placement.py` chooses it, `nodes.py` has the nodes, `peer.py` talks to one of them, `call_messages.py` encodes calls.
-- A node: `node.py` owns a supervisor and watches leases, `seat.py` holds the calls of one driver, `outbox.py` its
+- A node: `node.py` owns a supervisor and watches leases, `seat.py` holds the calls of one driver, `seat_outbox.py` its
   messages, `node_spec.py` a spec of cells. `node_run.py` is one call, `inspection.py` what happens around it in the
   workspace. `kill_timer.py` ends a node that is stopped.
 - Workspaces that are sent: `sent/`.

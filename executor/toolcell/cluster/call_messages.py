@@ -44,7 +44,7 @@ def call_message(number: int, spec: int, run: Run, now: float) -> SendCall:
 def spec_message(number: int, run: Run, *, has_placed: bool, copy: str, sent_root: str) -> SendSpec:
     """The message for the spec of a call. `has_placed`: nodes serve some handles themselves. Raises `UNPACKABLE`."""
     spec, key = run.spec, run.spec.key
-    is_placed = has_placed and isinstance(run, SessionRun)
+    placing = run if has_placed and isinstance(run, SessionRun) else None
     message = SendSpec(
         number=number,
         session_id=key.session_id,
@@ -56,8 +56,8 @@ def spec_message(number: int, run: Run, *, has_placed: bool, copy: str, sent_roo
         cwd=spec.cwd,
         session=dict(spec.session),
         workspace=str(spec.session.get("workspace_root", spec.cwd)),
-        placed=list(run.placed) if is_placed else [],
-        pages=list(run.pages) if is_placed else [],
+        placed=[] if placing is None else list(placing.placed),
+        pages=[] if placing is None else list(placing.pages),
         copy=copy,
         sent_root=sent_root,
     )

@@ -37,7 +37,7 @@ from .messages import (
 from .node_backends import PlacedBackends
 from .node_run import NodeRun, not_started
 from .node_spec import NodeSpec
-from .outbox import Outbox
+from .seat_outbox import SeatOutbox
 from .sent.seat_files import NodeFiles, SeatFiles
 
 __all__ = ["Seat"]
@@ -103,7 +103,7 @@ class Seat:
         self._specs: dict[int, NodeSpec] = {}
         self._specs_of: dict[str, list[int]] = {}
         self._ended: dict[int, NodeRun] = {}
-        self.outbox = Outbox(office.services, self.runs.__len__, office.told)
+        self.outbox = SeatOutbox(office.services, self.runs.__len__, office.told)
         self.say(office.told())
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class Seat:
         return self.outbox.is_over
 
     def say(self, message: NodeMessage, charge: Charge | None = None, size: int = 0) -> None:
-        """As `Outbox.say`."""
+        """As `SeatOutbox.say`."""
         self.outbox.say(message, charge, size)
 
     async def exchange(self, ack: int, batches: Sequence[bytes], *, again: bool, park_s: float) -> list[bytes]:

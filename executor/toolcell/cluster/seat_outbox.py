@@ -12,7 +12,7 @@ from toolcell.pool.budget import Charge
 from .link import MOST_FRAMES, WINDOW_S, BatchLink
 from .messages import NodeMessage, fields_of
 
-__all__ = ["Outbox"]
+__all__ = ["SeatOutbox"]
 
 MOST_PARKED = 4
 """The most exchanges of a driver that wait for messages. One more ends the wait of the oldest."""
@@ -20,7 +20,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """The approximate bound of a reply, unless a single result is larger. The driver handles a reply in one step."""
 
 
-class _Frame(NamedTuple):
+class _SeatFrame(NamedTuple):
     """A frame for the driver, its charge, and its approximate size in bytes."""
 
     fields: tuple[object, ...]
@@ -28,7 +28,7 @@ class _Frame(NamedTuple):
     size: int
 
 
-class Outbox:
+class SeatOutbox:
     """The node's end of a driver's stream of batches. `running` returns how many calls the driver has on the node, and
     `told` the state of the node, as a heartbeat."""
 
@@ -38,14 +38,14 @@ class Outbox:
         self._running = running
         self._told = told
         self._link = BatchLink()
-        self._frames: list[_Frame] = []
+        self._frames: list[_SeatFrame] = []
         self._bytes = 0
         self._ready: list[bytes] = []
         self._parked: list[asyncio.Future[None]] = []
         self._is_flushing = False
 
     def __repr__(self) -> str:
-        return f"<Outbox {self._link!r} · {len(self._parked)} exchanges wait>"
+        return f"<SeatOutbox {self._link!r} · {len(self._parked)} exchanges wait>"
 
     @property
     def received(self) -> int:
@@ -58,7 +58,7 @@ class Outbox:
             if charge is not None:
                 charge.release()
             return
-        self._frames.append(_Frame(fields_of(message), charge, size))
+        self._frames.append(_SeatFrame(fields_of(message), charge, size))
         self._bytes += size
         running = self._running()
         if len(self._frames) >= MOST_FRAMES or not running:
@@ -117,7 +117,7 @@ class Outbox:
             self._soon(0.0)
         return batches
 
-    def _take(self, left: int, *, least: bool) -> list[_Frame]:
+    def _take(self, left: int, *, least: bool) -> list[_SeatFrame]:
         """Take the next frames, of `left` bytes together. `least`: take the first one, however large it is."""
         count = len(self._frames)
         if self._bytes > left:
@@ -148,7 +148,7 @@ class Outbox:
     def _beat(self, parked: "asyncio.Future[None]") -> None:
         """Answer an exchange that has waited long with the node's state."""
         if not parked.done():
-            self._frames.append(_Frame(fields_of(self._told()), None, 0))
+            self._frames.append(_SeatFrame(fields_of(self._told()), None, 0))
             parked.set_result(None)
 
     def end(self) -> None:
