@@ -15,6 +15,7 @@ import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.fast.switches import OFF
+from toolcell.pool.prewarm import Prewarmer
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.errors import SandboxError
@@ -162,6 +163,15 @@ def zygotes_end() -> Iterator[None]:
 def warm(runtime_directory: None) -> Iterator[None]:
     """For modules that use `programs.run`."""
     with served():
+        yield
+
+
+@pytest.fixture(scope="module")
+def nothing_ahead() -> Iterator[None]:
+    """For modules whose sessions were seen to take no cell that was made ahead: none is made. Each takes as much
+    processor time as the calls of most tests."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Prewarmer, "want", lambda _self, _spec: None)
         yield
 
 
