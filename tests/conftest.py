@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.fast.switches import OFF
@@ -127,6 +128,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("smoke")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (rank(item.path), not zygotes.are_forked(item.path)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """In a worker, report a test that passes by one event, not by six. The others would take 10 s of processor time in
+    a run, most of it in the process that collects them. `--durations` needs them.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.option.durations is not None:
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
