@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class ZygoteServer:
 SERVER = ZygoteServer()
 
 
+@cache
 def are_forked(path: Path) -> bool:
     """Whether zygotes of this test module are forked."""
     return not OFF and any(path.is_relative_to(root) for root in _ROOTS)
