@@ -12,9 +12,11 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.fast.switches import OFF
+from toolcell.pool.prewarm import Prewarmer
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.errors import SandboxError
@@ -128,6 +130,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (rank(item.path), not zygotes.are_forked(item.path)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """In a worker, report a test that passes by one event, not by six. The others would take 10 s of processor time in
+    a run, most of it in the process that collects them. `--durations` needs them.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.option.durations is not None:
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
+
+
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -162,6 +177,15 @@ def zygotes_end() -> Iterator[None]:
 def warm(runtime_directory: None) -> Iterator[None]:
     """For modules that use `programs.run`."""
     with served():
+        yield
+
+
+@pytest.fixture(scope="module")
+def nothing_ahead() -> Iterator[None]:
+    """For modules whose sessions were seen to take no cell that was made ahead: none is made. Each takes as much
+    processor time as the calls of most tests."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Prewarmer, "want", lambda _self, _spec: None)
         yield
 
 

@@ -111,10 +111,10 @@ class Started:
         return self.returncode
 
 
-def start(command: Sequence[str]) -> Started:
+def start(command: Sequence[str], *, fork_zygotes: bool = False) -> Started:
     """Start `[sys.executable, "-I", …]` with a pipe for its output, without input. It runs beside other programs."""
     assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
-    order = _order(command, None, None, False)
+    order = _order(command, None, None, fork_zygotes)
     reader, writer = os.pipe()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, os.fdopen(writer, "wb"), open(os.devnull) as nothing, _one_at_a_time:

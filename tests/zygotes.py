@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class ZygoteServer:
 SERVER = ZygoteServer()
 
 
+@cache
 def are_forked(path: Path) -> bool:
     """Whether zygotes of this test module are forked."""
     return not OFF and any(path.is_relative_to(root) for root in _ROOTS)
@@ -127,15 +129,17 @@ def alive() -> list[psutil.Process]:
 
 
 def children(pid: int) -> Iterator[psutil.Process]:
-    """The children of a process that has some. `psutil.Process.children` reads about all processes of the machine."""
-    for task in _listed(f"/proc/{pid}/task"):
-        try:
-            found = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-        except OSError:
-            continue  # it has ended
-        for child in map(int, found):
-            with suppress(psutil.NoSuchProcess):
-                yield psutil.Process(child)
+    """The children of a process. `psutil.Process.children` reads about all processes of the machine."""
+    threads: list[str] = []
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        threads = os.listdir(f"/proc/{pid}/task")
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    for child in found:
+        with suppress(psutil.NoSuchProcess):
+            yield psutil.Process(child)
 
 
 def descendants(pid: int) -> Iterator[psutil.Process]:
@@ -143,13 +147,6 @@ def descendants(pid: int) -> Iterator[psutil.Process]:
     for child in children(pid):
         yield child
         yield from descendants(child.pid)
-
-
-def _listed(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []  # the process has ended
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from toolcell import (
 from toolcell.adapters.session_calls import ApprovalNeeded, SessionCalls, question_data
 from toolcell_tools import PermissionDenied
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 @tool(requires_approval=lambda arguments: arguments["amount"] > 10, preview=lambda amount: f"Spend {amount}")

@@ -17,7 +17,7 @@ from tests import programs
 from toolcell import Session, Supervisor, tool
 from toolcell.testing import misbehaving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
 
 
 def greet(name: str, password: str = "") -> str:

@@ -46,7 +46,7 @@ from toolcell.telemetry.otel import OpenTelemetry
 from toolcell.testing import context
 
 __all__ = ["api", "other"]
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 Supervise = Callable[..., Supervisor]
 
 

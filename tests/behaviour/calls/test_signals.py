@@ -28,7 +28,7 @@ from toolcell import (
 from toolcell.testing.backends import ListChannel
 from toolcell.testing.misbehaving import call_number, frame_of, write_frames
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 @tool(signals={"end_turn", "transfer"})

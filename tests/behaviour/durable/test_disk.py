@@ -24,7 +24,7 @@ from toolcell.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.profile import python_paths
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 Supervise = Callable[..., Supervisor]
 PROGRAM = Path(__file__).with_name("full.py")
 MOUNT = """

@@ -36,7 +36,8 @@ TRIED_AGAIN = 3
 def killed(state: Path, workspace: Path, first: int, after_s: float, *, at_once: bool) -> list[list[str]]:
     """Run the program, and kill it so many seconds after its start, or after it has printed a call and a key. Returns
     the words of each line that it has printed."""
-    with programs.start([sys.executable, "-I", str(PROGRAM), str(state), str(workspace), str(first)]) as program:
+    command = [sys.executable, "-I", str(PROGRAM), str(state), str(workspace), str(first)]
+    with programs.start(command, fork_zygotes=True) as program:
         lines: list[str] = []
         while not at_once and not {"call", "key"} <= {line.split()[0] for line in lines}:
             lines.append(program.stdout.readline())
@@ -52,6 +53,37 @@ def read_on(reader: JournalReader, found: dict[int, JournalEntry]) -> None:
     """Add the entries that are there now. Those that were there before are the same."""
     for each in reader.entries():
         assert found.setdefault(each.head.number, each).head == each.head
+
+
+async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, workspace: Path) -> None:
+    """Two calls of a session wait for each other: one runs, and the other is queued."""
+    state = tmp_path / "state"
+    program = (
+        "import sys, anyio\n"
+        "from toolcell import Supervisor\n"
+        "from toolcell.testing import misbehaving\n"
+        "async def main():\n"
+        "    async with Supervisor([misbehaving.sleep_for_ever], state=sys.argv[1], max_cells=1) as supervisor:\n"
+        "        session = await supervisor.open_session('worker', workspace=sys.argv[2])\n"
+        "        async with anyio.create_task_group() as tasks:\n"
+        "            for name in ('runs', 'waits'):\n"
+        "                tasks.start_soon(lambda name=name: session.call('sleep_for_ever', call_id=name))\n"
+        "                await anyio.sleep(0.5)\n"
+        "            print('ready', flush=True)\n"
+        "anyio.run(main)\n"
+    )
+    with programs.start([sys.executable, "-I", "-c", program, str(state), str(workspace)]) as run:
+        assert run.stdout.readline() == "ready\n"
+        run.kill()
+    async with Supervisor([misbehaving.echo], state=state):
+        pass
+    directory = StateDirectory(state)
+    found = {
+        each.record.call_id: each.record.data["outcome"]
+        for each in JournalReader(directory.log, directory.database).entries()
+        if each.record.kind == "call"
+    }
+    assert found == {"runs": "finished", "waits": "not started"}, "it can have done nothing that lasts"
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
@@ -104,34 +136,3 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
         f"{KILLS} kills: {len(intents):,} calls, {len(returned):,} of them returned, {len(outputs):,} keys; {outcomes}"
         f"; {segments:,} changes of segments, {reader.first()[0].number:,} of {len(found):,} records removed"
     )
-
-
-async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, workspace: Path) -> None:
-    """Two calls of a session wait for each other: one runs, and the other is queued."""
-    state = tmp_path / "state"
-    program = (
-        "import sys, anyio\n"
-        "from toolcell import Supervisor\n"
-        "from toolcell.testing import misbehaving\n"
-        "async def main():\n"
-        "    async with Supervisor([misbehaving.sleep_for_ever], state=sys.argv[1], max_cells=1) as supervisor:\n"
-        "        session = await supervisor.open_session('worker', workspace=sys.argv[2])\n"
-        "        async with anyio.create_task_group() as tasks:\n"
-        "            for name in ('runs', 'waits'):\n"
-        "                tasks.start_soon(lambda name=name: session.call('sleep_for_ever', call_id=name))\n"
-        "                await anyio.sleep(0.5)\n"
-        "            print('ready', flush=True)\n"
-        "anyio.run(main)\n"
-    )
-    with programs.start([sys.executable, "-I", "-c", program, str(state), str(workspace)]) as run:
-        assert run.stdout.readline() == "ready\n"
-        run.kill()
-    async with Supervisor([misbehaving.echo], state=state):
-        pass
-    directory = StateDirectory(state)
-    found = {
-        each.record.call_id: each.record.data["outcome"]
-        for each in JournalReader(directory.log, directory.database).entries()
-        if each.record.kind == "call"
-    }
-    assert found == {"runs": "finished", "waits": "not started"}, "it can have done nothing that lasts"

@@ -30,7 +30,7 @@ from toolcell import (
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
 Supervise = Callable[..., Supervisor]
 
 

@@ -13,7 +13,7 @@ from tests.behaviour.network.conftest import require_program
 
 from toolcell import Profile, Session, SessionKind, Supervisor, ToolContext, base_tools, tool
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 @tool(needs={"write"})

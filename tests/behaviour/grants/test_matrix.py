@@ -28,7 +28,7 @@ from toolcell import (
 )
 from toolcell.testing.backends import ListChannel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 class Site(ThreadingHTTPServer):

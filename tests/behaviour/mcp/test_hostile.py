@@ -22,7 +22,7 @@ from toolcell import (
 )
 from toolcell.mcp import McpToolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 Make = Callable[..., McpToolset]
 
 

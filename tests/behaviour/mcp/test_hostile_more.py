@@ -14,7 +14,7 @@ from tests.helpers import SOON_S
 from toolcell import ExecutionError, LimitExceeded, PermissionDenied, Timeout
 from toolcell.mcp import McpToolset, mcp_toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from toolcell import (
 )
 from toolcell.mcp import McpToolset, mcp_toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 Make = Callable[..., McpToolset]
 
 

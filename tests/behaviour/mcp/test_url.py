@@ -25,7 +25,7 @@ from toolcell import (
 )
 from toolcell.mcp import McpToolset, mcp_toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 SECRET = "token-that-no-cell-sees"
 
 

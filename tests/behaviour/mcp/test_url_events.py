@@ -17,7 +17,7 @@ from tests.helpers import SOON_S
 
 from toolcell import Credential, ExecutionError, Session, Timeout
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 WAIT_S = 10.0

@@ -31,7 +31,7 @@ from toolcell.session import core_of
 from .conftest import Listener, Proxied, Resolver, Site
 from .tools import flood, leave_open, speak, without_net
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 def dial(request: bytes) -> socket.socket:

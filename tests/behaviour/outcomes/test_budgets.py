@@ -39,7 +39,7 @@ MANY = {"requests": (60, 250.0), "half": (40, 300.0)}
 def measured(calls: int, *names: str) -> dict[str, dict[str, Any]]:
     """The program's output for `calls` concurrent calls of each tool, by the tool's name."""
     command = [sys.executable, "-I", str(PROGRAM), str(calls), *names]
-    done = programs.run(command, timeout=110)
+    done = programs.run(command, timeout=110, fork_zygotes=True)
     assert done.returncode == 0, done.stderr
     return {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
 

@@ -28,7 +28,7 @@ from toolcell import (
     provider_tool,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 
 
 @pytest.fixture(scope="module")
