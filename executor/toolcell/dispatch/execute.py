@@ -93,7 +93,8 @@ async def in_cell(
                 if isinstance(error, NoThread):
                     return no_thread(error)
                 raise
-        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True)
+        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed)
+        run.has_result = True
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         if confirm is not None:
