@@ -118,6 +118,12 @@ async def test_the_file_tools_of_a_worker_s_agent_read_and_search(main: Session)
     box = SessionSandbox(worker)
     found = await anyio.to_thread.run_sync(box.grep, "a", "/src/a.py")
     assert [one["line"] for one in found.matches or []] == [1, 2, 3] and not found.truncated
+    (main.workspace / "long").write_text("a line\n" * 1_000_000 + "the end")
+    last = await box.aread("/long", 1_000_000, 5)
+    assert last.file_data is not None and last.file_data["content"] == "the end"
+    assert (last.start_line, last.total_lines, last.next_offset) == (1_000_001, 1_000_001, None)
+    assert (await box.aread("/long", 0, 2)).next_offset == 2 and (await box.aread("/long", 0, 0)).no_lines_requested
+    assert "exceeds" in str((await box.aread("/long", 2_000_000, 5)).error)
     assert (await box.agrep("a", max_count=2)).truncated and (await box.aglob("*.py", "/none")).error
 
 

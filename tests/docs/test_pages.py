@@ -57,6 +57,11 @@ def anchors(page: str) -> set[str]:
 # -- links ------------------------------------------------------------------------------------------------------------
 
 
+def test_the_first_page_of_the_site_leads_to_every_task_page() -> None:
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)", TEXTS["docs/index.md"]))
+    assert {page.removeprefix("docs/") for page in TASKS} <= linked
+
+
 @pytest.mark.parametrize("page", TEXTS)
 def test_every_link_leads_to_a_file_and_every_anchor_to_a_heading(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose(page)):

@@ -1,11 +1,9 @@
 """deepagents: the file tools of an agent that may read and run no command, such as a Worker's."""
 
-from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deepagents.backends.protocol import FileData, FileInfo, GlobResult, GrepMatch, GrepResult, LsResult, ReadResult
-from deepagents.backends.utils import slice_read_response
 
 from toolcell_tools.result import ToolResult
 
@@ -17,8 +15,8 @@ Call = Callable[[str, dict[str, Any]], Awaitable[ToolResult]]
 
 
 class Reading:
-    """Lists, reads and searches files by `workspace_list`, `workspace_get`, `workspace_glob` and `workspace_grep`. They
-    need nothing but READ; BaseSandbox runs commands instead, which need EXEC and WRITE.
+    """Lists, reads and searches files by `workspace_list`, `workspace_lines`, `workspace_get`, `workspace_glob` and
+    `workspace_grep`. They need nothing but READ; BaseSandbox runs commands instead, which need EXEC and WRITE.
 
     `call` makes a call of the session; `root` is its workspace. All paths are absolute.
     """
@@ -37,14 +35,22 @@ class Reading:
 
     async def read(self, path: str, offset: int, limit: int) -> ReadResult:
         """Read `limit` lines of a text from line `offset` on, or all bytes of any other file."""
-        result = await self._call("workspace_get", {"path": path})
+        offset, limit = max(offset, 0), max(limit, 0)
+        result = await self._call("workspace_lines", {"path": path, "offset": offset, "limit": limit})
+        if not result.is_error and result.output["text"] is None:
+            result = await self._call("workspace_get", {"path": path})
         if result.is_error:
             return ReadResult(error=f"File '{path}': {_words(result)}")
-        try:
-            text = b64decode(result.output).decode()
-        except UnicodeDecodeError:
+        if isinstance(result.output, str):
             return ReadResult(file_data=FileData(content=result.output, encoding="base64"))
-        return slice_read_response(FileData(content=text, encoding="utf-8"), offset, limit)
+        text, end, total = result.output["text"], result.output["end"], result.output["total"]
+        read = FileData(content=text, encoding="utf-8")
+        if total == 0 or limit == 0:
+            return ReadResult(file_data=read, no_lines_requested=total > 0)
+        if offset >= total:
+            return ReadResult(error=f"File '{path}': Line offset {offset} exceeds file length ({total} lines)")
+        following = end if end < total else None
+        return ReadResult(file_data=read, total_lines=total, start_line=offset + 1, end_line=end, next_offset=following)
 
     async def glob(self, pattern: str, path: str) -> GlobResult:
         """Find files by a pattern of their paths below `path`."""

@@ -6,6 +6,7 @@ them, and models do not see them.
 
 import os
 from base64 import b64decode, b64encode
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["FOR_PROGRAMS", "OUTPUT_BYTES", "workspace_tools"]
 
 OUTPUT_BYTES = 1024 * 1024
 """The most that is kept of each stream of a command: its beginning."""
+_HEAD_BYTES = 8192
 FOR_PROGRAMS = {"audience": "program"}
 """The metadata of a tool that adapters do not offer to models."""
 _PARALLEL = Annotations(destructive=True, open_world=True, sequential=False)
@@ -100,6 +102,31 @@ def workspace_get(ctx: ToolContext, path: str) -> str:
         return b64encode(_place(ctx, path).read_bytes()).decode("ascii")
 
 
+@tool(needs={Capability.READ}, tier=PermissionTier.READ_ONLY, metadata=FOR_PROGRAMS)
+def workspace_lines(ctx: ToolContext, path: str, offset: int, limit: int) -> dict[str, Any]:
+    """Read lines of a text, at most 1 MiB of them. The text of a file that begins with other bytes is None.
+
+    Args:
+        path: Where, absolute or below the workspace.
+        offset: How many lines to leave out.
+        limit: How many lines to read.
+    """
+    lines: list[bytes] = []
+    total, room = 0, OUTPUT_BYTES
+    with _as_failure(), _place(ctx, path).open("rb") as file:
+        try:
+            getincrementaldecoder("utf-8")().decode(file.read(_HEAD_BYTES))
+        except UnicodeDecodeError:
+            return {"text": None}
+        file.seek(0)
+        for total, line in enumerate(file, start=1):
+            if offset < total <= offset + limit and room > 0:
+                lines.append(line[:room])
+                room -= len(line)
+    text = b"".join(lines).decode(errors="replace").replace("\r\n", "\n")
+    return {"text": text, "end": offset + len(lines), "total": total}
+
+
 def _place(ctx: ToolContext, path: str) -> Path:
     return Path(ctx.workspace_root) / path
 
@@ -125,6 +152,6 @@ _SEARCHING: dict[str, Tool[..., Any]] = {
 
 def workspace_tools() -> list[Tool[..., Any]]:
     """The tools that a sandbox backend needs in its supervisor: `workspace_run`, `workspace_put` and `workspace_get`.
-    `workspace_list`, `workspace_glob` and `workspace_grep` are for sessions that run no commands."""
+    `workspace_lines`, `workspace_list`, `workspace_glob` and `workspace_grep` are for sessions that run no commands."""
     searching = [one.replace(name=name, metadata=FOR_PROGRAMS) for name, one in _SEARCHING.items()]
-    return [workspace_run, workspace_put, workspace_get, *searching]
+    return [workspace_run, workspace_put, workspace_get, workspace_lines, *searching]
