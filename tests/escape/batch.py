@@ -455,7 +455,9 @@ def say(line: dict[str, Any]) -> None:
 
 
 async def main(order: dict[str, Any]) -> None:
+    sys.modules[KIT.__name__] = KIT  # or the methods of its dataclasses have no module, for which cloudpickle looks
     exec(compile((HERE / "kit.py").read_text(), "kit.py", "exec"), KIT.__dict__)
+    del sys.modules[KIT.__name__]
     programs = {name: load(name) for name in order["programs"]}
     tools = Cast(programs)
     raise_priorities()
