@@ -1,4 +1,4 @@
-"""A file system that answers nothing: FUSE without a server that reads its requests."""
+"""A file system that answers nothing: FUSE without a server that reads its requests. Only root can mount it."""
 
 import ctypes
 import os

@@ -20,6 +20,7 @@ from .kernel.syscalls import AT_FDCWD, attempt
 
 MIB = 1024 * 1024
 PIECE_BYTES = 3 * 1024  # of a path, below PATH_MAX
+MOST_LINKS = 40  # that the kernel follows in one path (path_resolution(7))
 COPY_BYTES, COPY_ENTRIES, COPY_DEPTH = 64 * MIB, 10_000, 40
 """The most that one audit copies to another file system. Each level of a tree holds two descriptors open."""
 _RESOLVE = 0x02 | 0x04  # RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
@@ -401,14 +402,29 @@ class Copies:
 
 
 def real_path(path: str) -> str:
-    """As `os.path.realpath`. Raises OSError with errno ELOOP for a chain of links that is too long for Python.
-
-    The kernel follows 40 links.
+    """The absolute path without symbolic links, as `os.path.realpath`, also if nothing is there. Raises OSError with
+    errno ELOOP after `MOST_LINKS` links. `os.path.realpath` follows any number since Python 3.13.
     """
-    try:
-        return os.path.realpath(path)
-    except RecursionError:
-        raise _error(errno.ELOOP, path) from None
+    real, links, rest = "", 0, os.path.join(os.getcwd(), path).split("/")[::-1]
+    while rest:
+        name = rest.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            real = real.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{real}/{name}")
+        except OSError:  # no link, or nothing is there
+            real = f"{real}/{name}"
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise _error(errno.ELOOP, path)
+        if target.startswith("/"):
+            real = ""
+        rest.extend(target.split("/")[::-1])
+    return real or "/"
 
 
 def remove(name: str, parent: int, budget: Budget | None = None) -> None:

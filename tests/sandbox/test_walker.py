@@ -79,9 +79,27 @@ def test_a_removal_ends_while_others_add(tmp_path: Path) -> None:
 
 
 def test_links_that_lead_on_and_on_lead_nowhere(tmp_path: Path) -> None:
-    for number in range(1500):
+    for number in range(50):
         (tmp_path / str(number)).symlink_to(str(number + 1))
-    (tmp_path / "1500").touch()
-    assert walker.real_path(str(tmp_path / "1490")) == str(tmp_path / "1500")
-    with pytest.raises(OSError, match="Too many levels"):
-        walker.real_path(str(tmp_path / "0"))
+    (tmp_path / "50").touch()
+    assert walker.real_path(str(tmp_path / "10")) == str(tmp_path / "50")
+    os.stat(tmp_path / "10")
+    for path in (tmp_path / "9", tmp_path / "0"):
+        with pytest.raises(OSError, match="Too many levels"):
+            walker.real_path(str(path))
+        with pytest.raises(OSError, match="Too many levels"):
+            os.stat(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["", ".", "/", "..", "a/../b", "up/../x", "up/b/.//c", "there/a", "gone/x", "dangling/y/..", "a/file/z"]
+)
+def test_a_real_path_is_that_of_os_path_realpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/file").touch()
+    (tmp_path / "up").symlink_to("a/b")
+    (tmp_path / "there").symlink_to(tmp_path)
+    (tmp_path / "dangling").symlink_to("a/none/../other")
+    monkeypatch.chdir(tmp_path)
+    assert walker.real_path(path) == os.path.realpath(path)
+    assert walker.real_path(str(tmp_path / path)) == os.path.realpath(tmp_path / path)

@@ -32,6 +32,7 @@ def hung(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "hung"
 
 
+@pytest.mark.root
 async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_and_no_other_workspace(
     hung: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,10 @@ def _does(code_of: object) -> bytes:
 
 
 def _source_of(code: CodeType, namespace: dict[str, Any]) -> str:
-    """The source of a function with these globals. inspect.getsource would search all loaded modules for its file."""
+    """The source of a function with these globals. inspect.getsource would search all loaded modules for its file.
+    Raises OSError for a function made by exec: since Python 3.13, its file name is also that of `python -c`."""
+    if code.co_filename == "<string>":
+        raise OSError("no source")
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, namespace)[code.co_firstlineno - 1 :]
     if not lines:

@@ -67,6 +67,7 @@ async def answered(supervisor: Supervisor, workspace: Path) -> ToolResult:
             await anyio.sleep(0.05)
 
 
+@pytest.mark.root
 async def test_a_call_beside_a_file_system_that_hangs_never_starts(supervisor: Supervisor, tmp_path: Path) -> None:
     other = await opened(supervisor, tmp_path / "other")
     session = await opened(supervisor, tmp_path / "work")
@@ -86,6 +87,7 @@ async def test_a_call_beside_a_file_system_that_hangs_never_starts(supervisor: S
     assert (await answered(supervisor, tmp_path / "work")).output == "done"
 
 
+@pytest.mark.root
 async def test_a_call_that_cannot_be_audited_is_an_error_and_what_it_made_is_moved_away_later(
     supervisor: Supervisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

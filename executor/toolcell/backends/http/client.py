@@ -48,6 +48,7 @@ class BrokeredHttp:
         exception: str = "",
     ) -> None:
         check_sender(user_agent, resolve, tls)
+        misuse.check_text("exception", exception)
         self._credentials: dict[Origin, tuple[Credential, ...]] = {}
         for place, given in misuse.mapping("credentials", credentials).items():
             listed = (given,) if isinstance(given, Credential) else tuple(given)
