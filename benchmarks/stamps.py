@@ -13,8 +13,8 @@ from toolcell import Tool, tool
 from toolcell.dispatch import conclude
 from toolcell.dispatch.validate import Validator
 from toolcell.pool.cell import Cell
+from toolcell.pool.cell.calls import Calls
 from toolcell.pool.cell.channels import Channels
-from toolcell.pool.cell.intake import Intake
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.pool import Pool
 from toolcell.pool.run import Run
@@ -27,7 +27,7 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Pool, "submit", "submitted", ""),
     (Outbox, "write", "to write", ""),
     (Channels, "look", "woken", ""),
-    (Intake, "_on_frame", "received", ""),
+    (Calls, "on_answer", "received", ""),
     (Cell, "__init__", "to make a cell", "described"),
     (ZygoteProcess, "make", "to ask", "asked"),
     (ZygoteProcess, "bind", "to finish", ""),
