@@ -34,17 +34,17 @@ class Nearest(NamedTuple):
 def nearest(lines: list[str], wanted: list[str]) -> Nearest | None:
     """The run of lines that is most like the wanted one; None if less than half of it is alike. Of a long file, only
     the first 5,000 lines are compared."""
-    lines = lines[:_COMPARED_LINES]
+    compared = lines[:_COMPARED_LINES]
     asked = [line.strip() for line in wanted]
     places: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(compared):
         places.setdefault(line.strip(), []).append(number)
     votes: dict[int, int] = {}
     for offset, line in enumerate(asked[:_COMPARED_LINES]):
         at = places.get(line, ())
         for number in at if line and len(at) <= _COMMON else ():
             votes[number - offset] = votes.get(number - offset, 0) + 1
-    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(lines, asked)
+    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(compared, asked)
     if best is None:
         return None
     first = max(best, 0)
