@@ -16,6 +16,12 @@ def test_lines_that_are_everywhere_do_not_hide_the_place() -> None:
     assert near is not None and near.first == 300 and near.differing == [(303, "beta = 2", "beta = 3")]
 
 
+def test_only_lines_that_differ_are_said_to_differ_in_a_long_file() -> None:
+    lines = [f"line {number}" for number in range(6_000)]
+    near = nearest(lines, [*lines[4_000:5_999], "other"])
+    assert near is not None and near.first == 4_001 and near.differing == [(6_000, "line 5999", "other")]
+
+
 def test_the_most_similar_line_is_found_among_many() -> None:
     lines = [f"value_{number} = compute({number})" for number in range(3_000)]
     near = nearest(lines, ["value_1234 = compute(1234 )"])

@@ -32,8 +32,12 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
         begin, end = starts[first], starts[last]
         before = text[begin:end]
         after = _replaced(text, begin, end, inside, old, new)
-        out.extend(_hunks(before, after, first, first + shift))
-        shift += len(_lines(after)) - len(_lines(before))
+        lines = len(_lines(after))
+        if last - first + lines > _COMPARED_LINES:
+            out.append(f"[… {last - first:,} lines become {lines:,}; too many to compare …]")
+        else:
+            out.extend(_hunks(before, after, first, first + shift))
+        shift += lines - (last - first)
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
     return _bounded("\n".join(out))
@@ -74,7 +78,8 @@ def _groups(places: list[int], old: str, starts: list[int]) -> list[tuple[int, i
         last = min(total, bisect_right(starts, place + len(old) - 1) + _CONTEXT)
         if groups and first <= groups[-1][1]:
             begin, _, inside = groups[-1]
-            groups[-1] = (begin, last, [*inside, place])
+            inside.append(place)
+            groups[-1] = (begin, last, inside)
         else:
             groups.append((first, last, [place]))
     return groups

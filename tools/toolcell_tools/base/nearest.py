@@ -6,7 +6,9 @@ from typing import NamedTuple
 __all__ = ["Nearest", "nearest"]
 
 _COMPARED_LINES = 5_000
-_COMPARED_CHARS = 400
+_COMMON = 100  # a line in more places, such as "}", says little of where the wanted lines are
+_COMPARED_CHARS = 200
+_COMPARED_FULLY = 100  # lines; to compare two that repeat themselves takes 5 ms
 _LEAST_LIKE = 0.5
 _SHOWN_CHARS = 200
 
@@ -32,16 +34,17 @@ class Nearest(NamedTuple):
 def nearest(lines: list[str], wanted: list[str]) -> Nearest | None:
     """The run of lines that is most like the wanted one; None if less than half of it is alike. Of a long file, only
     the first 5,000 lines are compared."""
-    lines = lines[:_COMPARED_LINES]
+    compared = lines[:_COMPARED_LINES]
     asked = [line.strip() for line in wanted]
     places: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(compared):
         places.setdefault(line.strip(), []).append(number)
     votes: dict[int, int] = {}
-    for offset, line in enumerate(asked):
-        for number in places.get(line, ()) if line else ():
+    for offset, line in enumerate(asked[:_COMPARED_LINES]):
+        at = places.get(line, ())
+        for number in at if line and len(at) <= _COMMON else ():
             votes[number - offset] = votes.get(number - offset, 0) + 1
-    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(lines, asked)
+    best = max(votes, key=lambda first: (votes[first], -first)) if votes else _most_like(compared, asked)
     if best is None:
         return None
     first = max(best, 0)
@@ -56,9 +59,17 @@ def _most_like(lines: list[str], asked: list[str]) -> int | None:
     if not line:
         return None
     matcher = SequenceMatcher(None, "", line[:_COMPARED_CHARS], autojunk=False)
-    best, most = None, _LEAST_LIKE
+    likely: dict[str, tuple[float, int]] = {}
     for number, there in enumerate(lines):
-        matcher.set_seq1(there.strip()[:_COMPARED_CHARS])
-        if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
-            best, most = number - offset, ratio
+        start = there.strip()[:_COMPARED_CHARS]
+        if start not in likely:
+            matcher.set_seq1(start)
+            likely[start] = matcher.quick_ratio(), -number  # no less than the ratio
+    best, most = None, _LEAST_LIKE
+    for start, (bound, number) in sorted(likely.items(), key=lambda one: one[1], reverse=True)[:_COMPARED_FULLY]:
+        if bound <= most:
+            break
+        matcher.set_seq1(start)
+        if (ratio := matcher.ratio()) > most:
+            best, most = -number - offset, ratio
     return best

@@ -1,10 +1,15 @@
 """Find the place of a hunk in a file, and explain where it differs if there is none."""
 
+from collections.abc import Callable, Iterator
+from itertools import islice
+
 from toolcell_tools.base.nearest import nearest
 
 from .patch import Hunk
 
 __all__ = ["Misplaced", "applied"]
+
+_MOST_PLACES = 10_000
 
 
 class Misplaced(Exception):
@@ -39,14 +44,11 @@ def _place(lines: list[str], hunk: Hunk, at: int, name: str) -> int:
         start = at if anchored is None else anchored
     if not hunk.old:
         return min(max(hunk.near, start), len(lines)) if hunk.near or hunk.anchor else len(lines)
-    for like in (_same, _same_but_for_ends, _same_but_for_margins):
-        places = [
-            place
-            for place in range(start, len(lines) - len(hunk.old) + 1)
-            if all(like(lines[place + offset], wanted) for offset, wanted in enumerate(hunk.old))
-        ]
-        if hunk.at_end:
-            places = [place for place in places if place + len(hunk.old) == len(lines)]
+    if start < hunk.near and lines[hunk.near - 1 : hunk.near - 1 + len(hunk.old)] == hunk.old and not hunk.at_end:
+        return hunk.near - 1
+    for key in (str, str.rstrip, str.strip):
+        least = max(start, len(lines) - len(hunk.old)) if hunk.at_end else start
+        places = list(islice(_places(lines, hunk.old, key, least), _MOST_PLACES))
         if len(places) > 1 and hunk.near:
             return min(places, key=lambda place: abs(place + 1 - hunk.near))
         if len(places) > 1 and not hunk.anchor:
@@ -62,16 +64,16 @@ def _anchor(lines: list[str], anchor: str, at: int) -> int | None:
     return next((number + 1 for number in range(at, len(lines)) if lines[number].strip() == anchor), None)
 
 
-def _same(there: str, wanted: str) -> bool:
-    return there == wanted
-
-
-def _same_but_for_ends(there: str, wanted: str) -> bool:
-    return there.rstrip() == wanted.rstrip()
-
-
-def _same_but_for_margins(there: str, wanted: str) -> bool:
-    return there.strip() == wanted.strip()
+def _places(lines: list[str], wanted: list[str], key: Callable[[str], str], start: int) -> Iterator[int]:
+    """Where the wanted lines are, from the line `start` on, compared by `key`. To find one takes linear time."""
+    text = "\n".join(["", *map(key, lines[start:]), ""])
+    piece = "\n".join(["", *map(key, wanted), ""])
+    place, counted, at = start, 0, text.find(piece)
+    while at >= 0:
+        place += text.count("\n", counted, at)
+        counted = at
+        yield place
+        at = text.find(piece, at + 1)
 
 
 def explained(lines: list[str], wanted: list[str]) -> str:
