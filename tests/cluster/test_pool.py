@@ -290,8 +290,9 @@ async def test_a_call_that_waits_for_a_node_has_not_started_when_its_driver_is_k
     cluster = LocalNodes("a", "b", lease_s=1.0)
     async with Supervisor(base_tools(), cluster=cluster, state=tmp_path / "state") as supervisor:
         session = await supervisor.open_session("main", workspace=tmp_path / "w")
+        calls: Any = runtime_of(supervisor).calls
         cluster.cut.update("ab")
-        await until(lambda: not runtime_of(supervisor).calls._nodes.answering())
+        await until(lambda: not calls._nodes.answering())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(session.call, "shell", {"command": "true"}, call_id="waits"))
             await until(lambda: runtime_of(supervisor).calls.waiting)
@@ -306,8 +307,9 @@ async def test_a_waiting_call_that_cannot_be_encoded_ends_alone(tmp_path: Path) 
     cluster = LocalNodes("a", "b", lease_s=1.0)
     async with Supervisor([double], profiles=small_profiles(), cluster=cluster) as supervisor:
         broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
+        calls: Any = runtime_of(supervisor).calls
         cluster.cut.update("ab")
-        await until(lambda: not runtime_of(supervisor).calls._nodes.answering())
+        await until(lambda: not calls._nodes.answering())
         results: list[Any] = []
 
         async def call() -> None:
