@@ -24,6 +24,8 @@ from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool
 from toolcell.journal import Record
+from toolcell.journal.durable import interrupted
+from toolcell.journal.reading import JournalReader
 from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.runtime.overview import problems_of
@@ -263,6 +265,63 @@ async def test_the_node_reports_the_changed_files_of_its_calls(tmp_path: Path) -
             "The call changed 302 files, and the result lists 200 of them."
         ]
         assert not (await session.call("shell", {"command": "cat a.txt"})).artifacts
+
+
+def kept_records(state: Path) -> list[Record]:
+    """The records of a state directory."""
+    return [entry.record for entry in JournalReader(state / "journal.log", state / "journal.sqlite").entries()]
+
+
+async def test_a_call_that_waits_on_its_node_may_have_started_when_its_driver_is_killed(tmp_path: Path) -> None:
+    cluster = LocalNodes("a", "b")
+    async with Supervisor(base_tools(), cluster=cluster, state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path / "w")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(session.call, "shell", {"command": "sleep 1"}, call_id="first"))
+            await until(lambda: runtime_of(supervisor).calls.running())
+            tasks.start_soon(partial(session.call, "shell", {"command": "true"}, call_id="second"))
+            await until(lambda: len(runtime_of(supervisor).calls.running()) == 2)
+            await anyio.sleep(0.3)  # the node goes on for a lease after the death of the driver
+            open_ = {record.call_id: outcome for record, outcome in interrupted(kept_records(tmp_path / "state"))}
+    assert open_ == {"first": "outcome unknown", "second": "outcome unknown"}
+
+
+async def test_a_call_that_waits_for_a_node_has_not_started_when_its_driver_is_killed(tmp_path: Path) -> None:
+    cluster = LocalNodes("a", "b", lease_s=1.0)
+    async with Supervisor(base_tools(), cluster=cluster, state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path / "w")
+        calls: Any = runtime_of(supervisor).calls
+        cluster.cut.update("ab")
+        await until(lambda: not calls._nodes.answering())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(session.call, "shell", {"command": "true"}, call_id="waits"))
+            await until(lambda: runtime_of(supervisor).calls.waiting)
+            open_ = [outcome for _record, outcome in interrupted(kept_records(tmp_path / "state"))]
+            assert open_ == ["not started"]
+            cluster.cut.clear()
+    kinds = [record.kind for record in kept_records(tmp_path / "state") if record.call_id == "waits"]
+    assert kinds == ["intent", "queued", "sent", "call"]
+
+
+async def test_a_waiting_call_that_cannot_be_encoded_ends_alone(tmp_path: Path) -> None:
+    cluster = LocalNodes("a", "b", lease_s=1.0)
+    async with Supervisor([double], profiles=small_profiles(), cluster=cluster) as supervisor:
+        broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
+        calls: Any = runtime_of(supervisor).calls
+        cluster.cut.update("ab")
+        await until(lambda: not calls._nodes.answering())
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await broken.call("double", {"number": 1}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: runtime_of(supervisor).calls.waiting)
+            cluster.cut.clear()
+        assert results[0].error.kind == "validation"
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        assert (await session.call("double", {"number": 2})).output == 4
 
 
 # -- hostile cells, and what a batch must survive ----------------------------------------------------------------------

@@ -155,7 +155,7 @@ class CallSaid(NamedTuple):
 
 
 class CallNoted(NamedTuple):
-    """An event of a call: "queued", "taken", "acted" (it may have a lasting effect), or the text of an incident."""
+    """An event of a call: "acted" (it may have had a lasting effect), or the text of an incident."""
 
     number: int
     what: str

@@ -155,13 +155,6 @@ class NodeRun(ReportingRun):
         message = CallSaid(self.number, list(to_fields(request)))  # type: ignore[arg-type]
         self._owner.say(message, size=charge.bytes)
 
-    def on_queued(self) -> None:
-        self._owner.say(CallNoted(self.number, "queued"))
-
-    def on_taken(self) -> bool:
-        self._owner.say(CallNoted(self.number, "taken"))
-        return True
-
     def on_incident(self, what: str) -> None:
         self._owner.say(CallNoted(self.number, what[:4_000]))
 

@@ -109,6 +109,12 @@ class Peer:
         state = "up" if self.is_up else "gone" if self.is_gone else "connecting"
         return f"<Peer {self.id[:8]} {state} · {len(self.runs)} calls · {len(self.sessions)} sessions>"
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was heard for a lease. Then nothing is sent, so that the lease is not renewed. This is read
+        at each message: a driver that was stopped notices it before its timers do."""
+        return self.is_up and time.monotonic() - self.heard_at > self.lease_s
+
     def _reset(self) -> None:
         self._link = BatchLink()
         self._name = os.urandom(8)
@@ -120,8 +126,6 @@ class Peer:
         self._open = 0
         self._again = False
         self._is_retrying = False
-        self.is_silent = False
-        """Whether nothing was heard for a lease. Then nothing is sent, so that the lease is not renewed."""
         self.heard_at = time.monotonic()
         self.runs.clear()
         self.specs.clear()
@@ -171,7 +175,6 @@ class Peer:
             if name != self._name or self.is_gone:
                 return
             silent_s, lease_s = time.monotonic() - self.heard_at, self._identity.lease_s
-            self.is_silent = silent_s > lease_s
             if silent_s > 2 * lease_s:  # nothing was sent for a whole lease, so the node's lease is over
                 self._lose(f"it has not answered for {silent_s:.3g} s", gone=False)
             else:
@@ -339,11 +342,11 @@ class Peer:
             over = "its supervisor was started again, or this driver's lease was over"
             self._lose(refused if status == REFUSED else over, gone=False)
             return
-        self.heard_at = time.monotonic()
+        was_silent, self.heard_at = self.is_silent, time.monotonic()
         self._incarnation = incarnation
         self._sent_at = max(self._sent_at, sent_at)
-        if self.is_silent:
-            self.is_silent, self._again = False, True
+        if was_silent:
+            self._again = True
             self._resend()
         self._link.acknowledged(ack)
         for frames in self._link.receive(batches):

@@ -16,7 +16,7 @@ from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
 from toolcell.pool.recovery import SupervisorStatus
-from toolcell.pool.run import CellKey, Outcome, Run
+from toolcell.pool.run import FREE_SPACE, UNRECORDED, CellKey, Outcome, Run
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.report import SandboxReport
@@ -232,7 +232,10 @@ class ClusterPool:
         return waiter
 
     def _wait(self, run: Run) -> None:
+        """Keep a call in the driver. The journal then has a record that it has not started. A call that waits on its
+        node has none: the node goes on for a lease if the driver is killed."""
         self.waiting[run] = None
+        run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
         self._reactor.soon(self._place_waiting)
 
@@ -246,7 +249,7 @@ class ClusterPool:
     def _place_waiting(self) -> None:
         for run in list(self.waiting):
             if run.outcome is None and self._send(run):
-                del self.waiting[run]
+                self.waiting.pop(run, None)
                 if run.deadline is not None:
                     self._deadlines.cancel(run.deadline)
                     run.deadline = None
@@ -275,6 +278,9 @@ class ClusterPool:
             message = call_message(number, spec, run, now)
         except UNPACKABLE as error:
             self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
+            return True
+        if run in self.waiting and not run.on_taken():
+            self._end(run, Outcome("unavailable", message=UNRECORDED, cure=FREE_SPACE))
             return True
         run.cell = RemoteCell(peer, number)
         run.started_at = now
@@ -355,11 +361,7 @@ class ClusterPool:
         run = peer.runs.get(noted.number)
         if run is None:
             return
-        if noted.what == "queued":
-            run.on_queued()
-        elif noted.what == "taken":
-            run.on_taken()
-        elif noted.what == "acted":
+        if noted.what == "acted":
             if isinstance(run, SessionRun):
                 run.note_connection()
         else:
