@@ -107,11 +107,12 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if tool.confirms:
                 confirmed = await confirming.standing(context, tool, call)
     # grants
-    changes: bool | PermissionDenied = True
+    changes = True
     if tool.sometimes_mutates:
-        changes = mutates(call, tool)
-        if isinstance(changes, PermissionDenied):
-            return refused(context, call, tool, changes)
+        mutating = mutates(call, tool)
+        if isinstance(mutating, PermissionDenied):
+            return refused(context, call, tool, mutating)
+        changes = mutating
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
         return refused(context, call, tool, approve.closed(call.tool, caller.life))
     try:
