@@ -42,7 +42,7 @@ class SeatOutbox:
         self._bytes = 0
         self._ready: list[bytes] = []
         self._parked: list[asyncio.Future[None]] = []
-        self._is_flushing = False
+        self._is_flushing = self._is_waking = False
 
     def __repr__(self) -> str:
         return f"<SeatOutbox {self._link!r} · {len(self._parked)} exchanges wait>"
@@ -69,17 +69,22 @@ class SeatOutbox:
     def _soon(self, window_s: float) -> None:
         if self._is_flushing:
             return
-        self._is_flushing = True
         if window_s:
+            self._is_flushing = True
             self._services.pool.at(time.monotonic() + window_s, self._flush)
         else:
-            self._services.reactor.soon(self._flush)
+            self._wake()
 
     def _flush(self) -> None:
         self._is_flushing = False
-        if (self._frames or self._ready) and self._parked:
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let a waiting exchange take all messages in the next turn of the loop, unless one will."""
+        if (self._frames or self._ready) and self._parked and not self._is_waking:
             parked = self._parked.pop()  # the newest: its driver has waited least
             if not parked.done():
+                self._is_waking = True
                 parked.set_result(None)
 
     def receive(self, ack: int, batches: Sequence[bytes], *, again: bool) -> Iterator[list[list[Any]]]:
@@ -141,6 +146,7 @@ class SeatOutbox:
         try:
             await parked
         finally:
+            self._is_waking = False
             timer.cancel()
             if parked in self._parked:
                 self._parked.remove(parked)
