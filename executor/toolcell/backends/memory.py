@@ -91,7 +91,11 @@ class SQLiteMemory(ClosedByWith):
         self.durable = str(path) != ":memory:"
         """Whether the records are there after this process has ended."""
         self._connection: sqlite3.Connection | None = open_database(checked_path("path", path))
-        self._meaning = None if embedder is None else _index_of(embedder, self._run)
+        try:
+            self._meaning = None if embedder is None else _index_of(embedder, self._run)
+        except BaseException:
+            self.close()
+            raise
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records (never more than 100) that share a word with `query`, best first; with an
