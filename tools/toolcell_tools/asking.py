@@ -1,19 +1,27 @@
 """The part of `ctx.confirm` that is the same in a cell and in the supervisor's process: find the answer, or ask."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from .confirmation import Confirmation, ConfirmationAsked
 from .encode import encode_json
 from .failures import UsageError
 
-__all__ = ["given_or_asked"]
+__all__ = ["ConfirmationAsker", "given_or_asked", "went_on"]
 
 HINT_CHARS: Final = 2_000
 PAYLOAD_CHARS: Final = 16_000
 
 
-def given_or_asked(tool: str, given: Iterable[Mapping[str, Any]] | None, hint: object, payload: object) -> Confirmation:
+class ConfirmationAsker(Protocol):
+    """The reporter of a call. `has_asked` is whether `ctx.confirm` has asked in this call."""
+
+    has_asked: bool
+
+
+def given_or_asked(
+    asker: ConfirmationAsker, tool: str, given: Iterable[Mapping[str, Any]] | None, hint: object, payload: object
+) -> Confirmation:
     """The answer to this question among those given. Raises ConfirmationAsked if it is not there, and UsageError for a
     tool that does not declare that it confirms. None is given to such a tool."""
     if given is None:
@@ -24,6 +32,7 @@ def given_or_asked(tool: str, given: Iterable[Mapping[str, Any]] | None, hint: o
     for each in given:
         if each["hint"] == text and each["payload"] == plain:
             return Confirmation(each["confirmed"] is True, each["answer"], each["message"])
+    asker.has_asked = True
     raise ConfirmationAsked(text, plain)
 
 

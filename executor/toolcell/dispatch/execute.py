@@ -17,7 +17,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
 from .context import CallContext
-from .record import secret_texts
+from .record import secrets_for_record
 from .resolve import no_thread
 from .route import Route
 from .services import Services
@@ -93,8 +93,7 @@ async def in_cell(
                 if isinstance(error, NoThread):
                     return no_thread(error)
                 raise
-        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed)
-        run.has_result = True
+        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True)
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         if confirm is not None:
@@ -106,7 +105,7 @@ async def in_cell(
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
-        secrets = () if services.durable is None else secret_texts(call)  # while the cell works
+        secrets = secrets_for_record(services, call)  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:

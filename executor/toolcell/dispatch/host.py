@@ -237,11 +237,7 @@ class _HostReporter:
         self.signals.append(signal)
 
     def confirm(self, hint: str, payload: object) -> Confirmation:
-        try:
-            return given_or_asked(self._tool.name, self._confirm, hint, payload)
-        except ConfirmationAsked:
-            self.has_asked = True
-            raise
+        return given_or_asked(self, self._tool.name, self._confirm, hint, payload)
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

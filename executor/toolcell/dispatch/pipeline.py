@@ -21,7 +21,7 @@ from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
 from .permit import allowed_by, permit
-from .record import intend, record_without_run, secret_texts
+from .record import intend, record_without_run, secrets_for_record
 from .resolve import resolved
 from .validate import Valid
 
@@ -124,7 +124,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if given is not None:
         return await put_in_place(context, call, checks, route, given, by)
     if confirmed.pending:
-        asked = Ran(route, Outcome("result"), NOTHING_USED, () if services.durable is None else secret_texts(call))
+        asked = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, call))
         return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
@@ -154,7 +154,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                     context.fate.delivered, context.fate.effect = True, not offer.declaration.annotations.read_only
                 record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
                 raise
-            ran = Ran(route, outcome, used, () if services.durable is None else secret_texts(call))
+            ran = Ran(route, outcome, used, secrets_for_record(services, call))
             if confirm is not None and confirming.has_asked(outcome):
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)

@@ -101,6 +101,11 @@ def facts_of(call: ToolCall, version: str, used: Used = NOTHING_USED) -> dict[st
     return facts
 
 
+def secrets_for_record(services: Services, call: ToolCall) -> Sequence[str]:
+    """The secret texts of a call's arguments, if its record is kept on disk."""
+    return () if services.durable is None else secret_texts(call)
+
+
 def secret_texts(call: ToolCall) -> list[str]:
     """The texts of arguments whose names are secret. What the tool prints or raises may show them."""
     found: list[str] = []

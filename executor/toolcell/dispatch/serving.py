@@ -72,8 +72,6 @@ class SessionRun(Run):
     """Made at its first request or connection."""
     _egress: Egress | None = None
     """Made at the call's first connection to its proxy."""
-    has_result = False
-    """Whether the outcome becomes a result, so that long output is saved to files."""
     _given_up = False
     _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
@@ -87,8 +85,12 @@ class SessionRun(Run):
         packed: bytes | None = None,
         watch: Watch | None = None,
         changes: CallChanges | None = None,
+        *,
+        has_result: bool = False,
     ) -> None:
-        """`packed` are the arguments, if they are already encoded."""
+        """`packed` are the arguments, if they are already encoded. `has_result`: the outcome becomes a result, so long
+        output is saved to files.
+        """
         Run.__init__(self, call, route.spec, wall_s, route.exclusive, packed)
         if route.translate is not None:
             self.sent, self.packed = route.translate(call), None
@@ -103,6 +105,7 @@ class SessionRun(Run):
         self._context = context
         self._services = context.services
         self._route = route
+        self._has_result = has_result
         if context.trace is not None and context.trace.carrier:
             self.trace = dict(context.trace.carrier)
 
@@ -158,7 +161,7 @@ class SessionRun(Run):
 
     def leave(self) -> None:
         """Note that the caller has gone, before or after the call's end. A call that has ended is recorded."""
-        self._given_up = self.has_result
+        self._given_up = self._has_result
         if self.outcome is not None:
             self._record_given_up()
 
@@ -198,7 +201,7 @@ class SessionRun(Run):
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:
             is_long = before.total + output.skipped + len(output.data) > before.keep_bytes
-            if not self.has_result or (self._context.on_output is None and not is_long):
+            if not self._has_result or (self._context.on_output is None and not is_long):
                 return
             most, context = self.limits.file_bytes, self._context
             self.streams = Streams(self._services, context.caller, self.call_id, most, self._charged, context.on_output)
@@ -368,12 +371,12 @@ class SessionRun(Run):
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_queued(self) -> None:
-        if self.has_result and self._services.durable is not None:
+        if self._has_result and self._services.durable is not None:
             self._record("queued", {})
 
     def on_taken(self) -> bool:
         durable = self._services.durable
-        if durable is None or not self.has_result:
+        if durable is None or not self._has_result:
             return True
         return durable.announce(Record("sent", self._context.caller.id, self.call_id, {"tool": self.tool}))
 

@@ -72,18 +72,13 @@ class LinkReporter:
 
     def confirm(self, hint: str, payload: object) -> "Confirmation":
         from toolcell_tools.asking import given_or_asked
-        from toolcell_tools.confirmation import ConfirmationAsked
 
         if self._link.acted or (self._writer is not None and self._writer.artifacts) or self._has_run():
             raise UsageError(
                 f"The tool {self.tool.name!r} calls ctx.confirm after an effect. Ask first, because the call runs "
                 "again with the answer."
             )
-        try:
-            return given_or_asked(self.tool.name, self.given, hint, payload)
-        except ConfirmationAsked:
-            self.has_asked = True
-            raise
+        return given_or_asked(self, self.tool.name, self.given, hint, payload)
 
     def _has_run(self) -> bool:
         return self._shell is not None and self._shell.has_run

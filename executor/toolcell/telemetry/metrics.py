@@ -150,20 +150,15 @@ class Metrics:
         """Count the call of `record`. Records of other kinds are ignored."""
         data = record.data
         if "attempt" in data:
-            self._new.append(data)
-            if len(self._new) >= _AT_ONCE:
-                self._count_new()
+            self._add(data)
             if "node" in data:
                 self._of_node(data["node"])._add(data)
 
     def _add(self, data: Mapping[str, Any]) -> None:
         self._new.append(data)
         if len(self._new) >= _AT_ONCE:
-            self._count_new()
-
-    def _count_new(self) -> None:
-        with self._counted():
-            pass
+            with self._counted():
+                pass
 
     def _of_node(self, node: str) -> "Metrics":
         found = self._nodes.get(node)

@@ -70,7 +70,7 @@ class Evidence:
         if cgroup is not None:
             self._cpu_at_start = cgroup.cpu_s()
             if self._kept:  # otherwise it was read when the process before was gone
-                self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
+                self._forget_peak(cgroup)
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
             if not self._kept:
@@ -92,9 +92,12 @@ class Evidence:
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
-            self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
+            self._forget_peak(self._cgroup)
         else:
             self._cpu_of_dead = reaped_cpu_s(self._init_pid)
+
+    def _forget_peak(self, cgroup: Cgroup) -> None:
+        self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
 
     def oom_killed(self) -> bool:
         """Whether the OOM killer killed a process since the last look."""
