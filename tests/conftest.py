@@ -23,7 +23,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
-from . import rewritten, zygotes
+from . import modules, zygotes
 from .programs import served
 from .selection import is_smoke, rank
 
@@ -75,8 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         with suppress(SandboxError):  # a root who may not mount sees mounts of others come and go
             unshare({"mount_namespace"})
             make_private()
-    if getattr(config.option, "numprocesses", None):
-        config.pluginmanager.register(rewritten.RewrittenModules())
+    config.pluginmanager.register(modules)
 
 
 def pytest_report_header() -> list[str]:
@@ -92,14 +91,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector from going through the tests, which all live until the end: during the collection of
     tests this takes a third of the time.
     """
     gc.disable()
     try:
-        with rewritten.shared(session):
-            return (yield)
+        return (yield)
     finally:
         gc.freeze()
         gc.enable()
