@@ -3,7 +3,7 @@
 The exec of a zygote takes 0.1 s of processor time, nearly all of it for imports. That is five times as much as a
 session with one call, and makes no difference to the tests in these folders. Zygotes are exec'd, as they are for users,
 
-- in all other folders (attacks, hosts, lifetimes, the state between calls),
+- in all other folders (attacks, hosts, the state between calls),
 - in the programs that tests run without `fork_zygotes`, and
 - if a zygote would inherit other limits, namespaces or the like from this process than from the forking process.
 """
@@ -37,6 +37,7 @@ FOLDERS = (
     "behaviour/files",
     "behaviour/grants",
     "behaviour/http",
+    "behaviour/lifetime",
     "behaviour/mcp",
     "behaviour/memory",
     "behaviour/network",
@@ -47,6 +48,7 @@ FOLDERS = (
     "behaviour/settings",
     "behaviour/tools",
     "behaviour/web",
+    "cli",
     "dispatch",
     "pool",
     "rollouts",
