@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests import programs
 
 from toolcell import Capability, MemoryRecord, SandboxUnavailableError, ToolContext, UsageError, blocking, tool
 from toolcell.testing import ListMemory, misbehaving
@@ -21,6 +22,9 @@ LEFT = """
         return sorted(Residue.now().children)
 """
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+FILTER = "import warnings; warnings.simplefilter({})\n"
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +32,12 @@ def leftovers(supervise: object) -> None:
     """The fixture's name makes conftest look for leftovers after each test."""
 
 
-def program(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def program(code: str, warnings: str = "'error'") -> subprocess.CompletedProcess[str]:
     """Run a program, which can print what is left of its children with `left()`. It receives SIGINT even if the tests
-    run in the background of a shell that ignores SIGINT.
+    run in the background of a shell that ignores SIGINT. `warnings` are the arguments of `warnings.simplefilter`.
     """
-    text = INTERRUPTIBLE + textwrap.dedent(LEFT) + textwrap.dedent(code)
-    return subprocess.run([sys.executable, *flags, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    text = INTERRUPTIBLE + FILTER.format(warnings) + textwrap.dedent(LEFT) + textwrap.dedent(code)
+    return programs.run([*programs.PYTHON, "-c", text], timeout=60)
 
 
 def report(ctx: ToolContext) -> None:
@@ -171,7 +175,7 @@ def test_a_loop_that_ends_without_aclose_leaves_no_process_and_python_warns(end:
         {ENDS[end]}
         print(left())
     """
-    done = program(code, "-W", "always::ResourceWarning")
+    done = program(code, "'always', ResourceWarning")
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
     assert "was not closed: await aclose()" in done.stderr
 
@@ -192,7 +196,7 @@ def test_what_was_started_in_a_run_of_the_loop_that_is_over_says_so_and_closes_q
         asyncio.run(supervisor.aclose())
         print(left())
     """
-    done = program(code, "-W", "error")
+    done = program(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
@@ -215,7 +219,7 @@ def test_an_interrupt_ends_it_wherever_it_is_closed(runner: str, tmp_path: Path)
         except KeyboardInterrupt:
             print(left())
     """
-    done = program(code, "-W", "error")
+    done = program(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
@@ -269,7 +273,7 @@ def test_an_interrupt_ends_a_blocking_call_and_the_next_one_runs(tmp_path: Path)
                     time.sleep(0.01)
             print("busy" in repr(supervisor), session.call("shell", {{"command": "echo on"}}).output["stdout"])
     """
-    done = program(code, "-W", "error")
+    done = program(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False on\n\n", "")
 
 
@@ -325,7 +329,7 @@ def test_a_program_that_forgets_to_close_it_exits_and_leaves_no_record(tmp_path:
         assert session.call("shell", {{"command": "true"}}).error is None
         print(os.getpid())
     """
-    done = program(code, "-W", "error")
+    done = program(code)
     assert (done.returncode, done.stderr) == (0, "")
     records = os.listdir(Path(os.environ["XDG_RUNTIME_DIR"]) / "toolcell")
     assert not [name for name in records if name.startswith(done.stdout.strip())]
