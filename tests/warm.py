@@ -82,11 +82,14 @@ def main(connection: socket.socket) -> None:
             return
         words = json.loads(order)
         asker = socket.socket(fileno=streams.pop()) if len(streams) > 3 else connection
+        unused = [connection, asker]
         if words.pop("fork_zygotes"):
             forked_zygotes = forked_zygotes or zygotes()
             words["subprocess_of_zygotes"] = forked_zygotes
+        elif forked_zygotes:
+            unused.append(forked_zygotes)
         if asker is connection or os.fork() == 0:
-            run(words, streams, connection, asker)
+            run(words, streams, connection, asker, unused)
         for fd in streams:
             os.close(fd)
         if asker is not connection:
@@ -96,12 +99,15 @@ def main(connection: socket.socket) -> None:
                 pass
 
 
-def run(words: dict[str, Any], streams: list[int], connection: socket.socket, asker: socket.socket) -> None:
-    """Fork the program, and answer its pid and its status. If it runs beside others, this process ends with it."""
+def run(
+    words: dict[str, Any], streams: list[int], connection: socket.socket, asker: socket.socket, unused: list[Any]
+) -> None:
+    """Fork the program, and answer its pid and its status. If it runs beside others, this process ends with it.
+    `unused` are the sockets that the program does not use: it would warn of them at its end."""
     pid = os.fork()
     if pid == 0:
-        connection.close()
-        asker.close()
+        for each in unused:
+            each.close()
         for number, fd in enumerate(streams):
             os.dup2(fd, number)
             os.close(fd)

@@ -78,6 +78,10 @@ class WatchedZygotes:
         self._server = server
         self._like = handed_on()
 
+    def close(self) -> None:
+        """Close this process's end of the socket."""
+        self._server.close()
+
     def Popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         if options["env"] != zygote.ENVIRONMENT or handed_on() != self._like:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
