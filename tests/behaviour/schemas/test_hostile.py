@@ -171,11 +171,11 @@ def test_hostile_arguments_are_answered_within_50_ms(schema: dict[str, Any], arg
     validator = Validator("t", check_foreign_schema("t", "parameters", schema))
     best = float("inf")
     for _ in range(RUNS):
-        slowness = _slowness()
         started = time.thread_time()
         answer = validator.check(arguments)
-        best = min(best, (time.thread_time() - started) / slowness)
-        if best > 4:
+        took = time.thread_time() - started
+        best = min(best, took if took < LIMIT_S else took / _slowness())
+        if best < LIMIT_S or best > 4:
             break
     assert isinstance(answer, (Valid, ValidationError))
     assert best < LIMIT_S
