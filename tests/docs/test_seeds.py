@@ -1,9 +1,7 @@
 """tools/SEEDS.md cannot rot: every module and every test that it names exists, and no item is without either."""
 
-import os
+import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,39 +11,25 @@ TEXT = (ROOT / "tools" / "SEEDS.md").read_text()
 HOMES = (ROOT / "tools" / "toolcell_tools", ROOT / "executor" / "toolcell", ROOT / "tools")
 ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and "---" not in line]
 TESTS = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)))
-EXTRAS = ("adapters/", "extras/")
-"""Tests that need packages which the other tests do not."""
 MODULES = sorted(set(re.findall(r"`([\w/]+\.py)`", TEXT)))
 
 
-def collected(text: str) -> set[tuple[str, str]]:
-    """The file and the function of each test, from the lines that name tests by their ids."""
-    return set(re.findall(r"^tests/([\w/]+\.py)::(?:\w+::)*(\w+)", text, re.MULTILINE))
+def collectible(file: Path) -> set[str]:
+    """The names of the tests that pytest finds in a file: functions of the module, and methods of its classes."""
+    body = ast.parse(file.read_text()).body
+    for each in list(body):
+        if isinstance(each, ast.ClassDef) and each.name.startswith("Test"):
+            body += each.body
+    return {each.name for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_pytest_collects_every_test_that_is_named(request: pytest.FixtureRequest) -> None:
-    """This run has collected most of them, unless it is of a part of the tests."""
-    here = collected("\n".join(item.nodeid for item in request.session.items))
-    left = {named for named in TESTS if not named[0].startswith(EXTRAS)} - here
-    if left:
-        left -= collected_apart(sorted({f"tests/{file}" for file, _ in left}))
-    assert left == set()
-
-
-def collected_apart(files: list[str]) -> set[tuple[str, str]]:
-    """The tests of these files, as another run of pytest collects them."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", *files]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout
-    return collected(done.stdout)
-
-
-def test_every_test_of_an_extra_that_is_named_exists() -> None:
-    for file, name in TESTS:
-        if file.startswith(EXTRAS):
-            text = (ROOT / "tests" / file).read_text()
-            assert re.search(rf"^ *(?:async )?def {name}\(", text, re.MULTILINE), (file, name)
+@pytest.mark.parametrize("file", sorted({file for file, _ in TESTS}))
+def test_every_test_that_is_named_is_in_its_file(file: str) -> None:
+    """tests/docs/test_selection.py checks that pytest looks into the file."""
+    named = {name for where, name in TESTS if where == file}
+    path = ROOT / "tests" / file
+    assert path.name.startswith("test_") and all(name.startswith("test_") for name in named)
+    assert named - collectible(path) == set()
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith("tests/")])
