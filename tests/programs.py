@@ -47,13 +47,15 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     fork_zygotes: bool = False,
+    finalize: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `[sys.executable, "-I", …]` to its end, without input. The output is text. Raises TimeoutExpired.
 
-    With `fork_zygotes`, its zygotes are forked, too, where their start plays no part: watched.py.
+    With `fork_zygotes`, its zygotes are forked, too, where their start plays no part: watched.py. With `finalize`, the
+    interpreter frees its memory at its end, as others do: for programs about that end.
     """
     assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
-    order = _order(command, env, cwd, fork_zygotes)
+    order = _order(command, env, cwd, fork_zygotes, finalize)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         with _one_at_a_time:
             streams = [nothing.fileno(), out.fileno(), err.fileno()]
@@ -114,7 +116,7 @@ class Started:
 def start(command: Sequence[str], *, fork_zygotes: bool = False) -> Started:
     """Start `[sys.executable, "-I", …]` with a pipe for its output, without input. It runs beside other programs."""
     assert _server is not None, "the module lacks pytest.mark.usefixtures('warm')"
-    order = _order(command, None, None, fork_zygotes)
+    order = _order(command, None, None, fork_zygotes, finalize=True)
     reader, writer = os.pipe()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, os.fdopen(writer, "wb"), open(os.devnull) as nothing, _one_at_a_time:
@@ -122,13 +124,20 @@ def start(command: Sequence[str], *, fork_zygotes: bool = False) -> Started:
     return Started(int(ours.recv(32)), os.fdopen(reader), ours)
 
 
-def _order(command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None, fork_zygotes: bool) -> bytes:
+def _order(
+    command: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: str | Path | None,
+    fork_zygotes: bool,
+    finalize: bool,
+) -> bytes:
     assert list(command[:2]) == PYTHON, command
     order = {
         "command": list(command),
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or os.getcwd()),
         "fork_zygotes": fork_zygotes,
+        "finalize": finalize,
     }
     return json.dumps(order).encode()
 

@@ -37,7 +37,7 @@ def program(code: str, warnings: str = "'error'") -> subprocess.CompletedProcess
     run in the background of a shell that ignores SIGINT. `warnings` are the arguments of `warnings.simplefilter`.
     """
     text = INTERRUPTIBLE + FILTER.format(warnings) + textwrap.dedent(LEFT) + textwrap.dedent(code)
-    return programs.run([*programs.PYTHON, "-c", text], timeout=60)
+    return programs.run([*programs.PYTHON, "-c", text], timeout=60, finalize=True)
 
 
 def report(ctx: ToolContext) -> None:
