@@ -2,6 +2,8 @@
 
 import os
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -159,3 +161,36 @@ async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_
     own = os.getpriority(os.PRIO_PROCESS, 0)
     ((highest, last),) = [each for each in found[-2:] if each[0] > own]  # the long ones end last
     assert highest > own and (last == own or os.geteuid() != 0), found  # only root can lower the value again
+
+
+REALTIME = """
+import os, re, sys, anyio
+from pathlib import Path
+from toolcell import Supervisor, tool
+
+@tool
+def scheduled() -> int:
+    "The scheduling policy of this process."
+    return os.sched_getscheduler(0)
+
+async def main() -> None:
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    async with Supervisor([scheduled]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=sys.argv[1])
+        inside = (await session.call("scheduled")).unwrap()
+        mine = Path("/proc/self/task")
+        children = [int(pid) for task in mine.iterdir() for pid in (task / "children").read_text().split()]
+        assert children
+        assert os.sched_getscheduler(0) == os.SCHED_RR
+        print(sorted({inside, *map(os.sched_getscheduler, children)}) == [os.SCHED_OTHER])
+
+anyio.run(main)
+"""
+
+if os.geteuid() == 0:  # an ordinary user may not take a real-time class
+
+    def test_nothing_inherits_a_real_time_class_from_the_program(tmp_path: Path) -> None:
+        """A tool in that class could keep all other processes of the host from a core."""
+        command = [sys.executable, "-c", REALTIME, str(tmp_path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
