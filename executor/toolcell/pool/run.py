@@ -126,8 +126,8 @@ class Outcome:
     mechanism: str = ""
     cure: str = ""
     retry_after_s: float | None = None  # if a retry can succeed: in how many seconds
-    stdout: Captured = field(default=EMPTY, init=False)
-    stderr: Captured = field(default=EMPTY, init=False)
+    stdout: Captured = EMPTY
+    stderr: Captured = EMPTY
     progress: Progress | None = None  # the last progress that the call has reported
     node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 

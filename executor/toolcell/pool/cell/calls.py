@@ -6,6 +6,7 @@ Everything that happens to a call is an event in the cell's table. The table's a
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Never, Protocol
 
 from toolcell.fast.pipes import PIPE_BYTES, narrow
@@ -173,9 +174,9 @@ class Calls:
         assert run is not None
         self._meter.measure(run)
         if evidence.oom_killed_behind_an_answer():  # a child was killed, so the answer may be incomplete
-            outcome.ending, outcome.resource = "limit", "memory"
+            outcome = replace(outcome, ending="limit", resource="memory")
         elif outcome.reason == "again" and (evidence.forks_refused() or evidence.exceeded() == "processes"):
-            outcome.ending, outcome.resource = "limit", "processes"
+            outcome = replace(outcome, ending="limit", resource="processes")
         self.verdict = outcome
         self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
