@@ -7,8 +7,8 @@ The rules, which `sequence.FOLLOWS` and a few counters enforce:
 2. The first terminal frame (`Result` or `Error`) wins. Any frame after it is a violation.
 3. A request number is used once. At most `in_flight` requests wait until their replies are written. A call sends at
    most `frames` frames and `report_bytes` bytes of progress, logs and spans.
-4. The control socket carries `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
-   `Failed`.
+4. On the control socket, the init sends `Hello` (or `Failed`) first, then a `Ready` or an `Exited` for each call
+   process. Nothing follows `Failed`.
 5. A zygote first reports whether cells can be made. Each message of its socket is one frame.
 
 A violation is an event. A machine that has returned one stays broken and returns no further event.

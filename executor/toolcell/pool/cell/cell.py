@@ -336,7 +336,7 @@ class Cell(Stateful):
         if self._machine.state is State.JUDGED:
             self.calls.count_to_the_end()
         self.on(Event.SWEPT)
-        self._control.process = ready.seq
+        self._control.process = ready.process
         intake.drain()  # data after the end of the last call is a violation
         if self.doomed:
             return
