@@ -70,7 +70,7 @@ class Retire:
     cell: int
 
 
-Action = Assign[R] | Spawn | Retire
+Decision = Assign[R] | Spawn | Retire
 _idle_since = attrgetter("idle_since")
 _turn_of = itemgetter(0)
 
@@ -121,12 +121,12 @@ def plan(
     exclusive: Set[str],
     now: float = math.inf,
     awaited: Collection[str] = (),
-) -> list[Action[R]]:
+) -> list[Decision[R]]:
     """Decide what to do now. The decisions are in the order in which to carry them out. `exclusive` has the words of
     the calls that are running, or are over and not audited yet. `awaited` are the sessions that have made calls of
     late, and so may soon make another.
     """
-    actions: list[Action[R]] = []
+    decisions: list[Decision[R]] = []
     waiting = fairly(foremost(waiting, room.cells_per_session), cells)
     crowd = _Crowd(room, {run.spec.key for run in waiting}, now, awaited)
     free: dict[CellKey, list[Snapshot]] = {}
@@ -153,7 +153,7 @@ def plan(
         if free.get(key):
             cell = free[key].pop()
             crowd.idle.pop(cell.id, None)
-            actions.append(Assign(run, cell.id))
+            decisions.append(Assign(run, cell.id))
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
@@ -164,16 +164,16 @@ def plan(
                 continue
             for victim in victims:
                 if victim.state is not State.RETIRING:
-                    actions.append(Retire(victim.id))
+                    decisions.append(Retire(victim.id))
                 if victim in free.get(victim.key, ()):
                     free[victim.key].remove(victim)
             if not any(victim.key.kept_tool for victim in victims):  # otherwise the call waits for their teardown
-                actions.append(Spawn(run.spec))
+                decisions.append(Spawn(run.spec))
             if key.kept_tool:
                 kept.add(key)
         if run.exclusive:
             taken.add(run.exclusive)
-    return actions
+    return decisions
 
 
 class _Crowd:

@@ -34,7 +34,7 @@ from toolcell.wire.messages import (
     Prepare,
     Started,
 )
-from toolcell.wire.protocol import ZYGOTE_LIMITS, Event, ZygoteLink
+from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.view import Bind
 
@@ -244,7 +244,7 @@ class ZygoteProcess:
                 return
             self._on_message(self._link.receive(data), fds)
 
-    def _on_message(self, message: Event, fds: list[int]) -> None:
+    def _on_message(self, message: WireEvent, fds: list[int]) -> None:
         self.heard_at = time.monotonic()
         match message:
             case Started(report, code):

@@ -63,7 +63,7 @@ from .messages import (
 )
 from .sequence import CALLED, DONE, FOLLOWS, IDLE, OPEN, OVER, SILENT, Stage, Way, following
 
-Event = Message | Violation
+WireEvent = Message | Violation
 ENVELOPE_BYTES: Final = 128
 """Bytes of a Result's frame besides output, content, artifacts, values and display: length, kind, number, keys."""
 
@@ -166,7 +166,7 @@ class SupervisorLink:
         """Note that the reply to this request is written, so that another request may wait."""
         self._replied.discard(request)
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the cell and return their events. Nothing is returned after the first Violation."""
         decoder = self._decoder
         if len(data) <= self._flat_bytes and self.state is CALLED and decoder.is_between_frames:
@@ -174,7 +174,7 @@ class SupervisorLink:
             if answer is not None and self._frames < self._call_limits.frames:
                 self.state = DONE
                 return [made(Result, (self.seq, answer))]
-        events: list[Event] = []
+        events: list[WireEvent] = []
         for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
             event = said if isinstance(said, Violation) else self._judge(said, size)
@@ -190,7 +190,7 @@ class SupervisorLink:
         """The number of the last finished call."""
         return self.seq - 1 if self.state is CALLED else self.seq
 
-    def _judge(self, message: Message, size: int) -> Event | None:
+    def _judge(self, message: Message, size: int) -> WireEvent | None:
         following = _FROM_CALL[self.state].get(type(message))
         if following is None or message[0] != self.seq:  # the first field of every message of a call process
             return self._misplaced(message)
@@ -325,13 +325,13 @@ class CellLink:
         self.state = CALLED
         return call
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the supervisor and return their events. Nothing is returned after the first Violation."""
-        events: list[Event] = []
+        events: list[WireEvent] = []
         frames = self._decoder.feed(data)
         self._partial = self._decoder.partial
         for frame in frames:
-            event: Event = from_fields(frame) if isinstance(frame, list) else frame
+            event: WireEvent = from_fields(frame) if isinstance(frame, list) else frame
             following = _TO_CALL[self.state].get(type(event)) if not isinstance(event, Violation) else None
             if following is None:
                 if not isinstance(event, Violation):
@@ -368,9 +368,9 @@ class ControlLink:
         self._said = said
         return buffers
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the init and return its messages. Nothing is returned after the first Violation."""
-        events: list[Event] = []
+        events: list[WireEvent] = []
         for frame in self._decoder.feed(data):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
             event = said if isinstance(said, Violation) else self._judge(said)
@@ -380,7 +380,7 @@ class ControlLink:
                 break
         return events
 
-    def _judge(self, message: Message) -> Event:
+    def _judge(self, message: Message) -> WireEvent:
         if isinstance(message, Hello) and message.version != VERSION:
             return Violation("protocol version", f"the cell speaks {message.version}, the supervisor {VERSION}")
         heard = following(Way.FROM_INIT, self._heard, message)
@@ -419,7 +419,7 @@ class ZygoteLink:
         self._said = said
         return frame
 
-    def receive(self, frame: bytes) -> Event:
+    def receive(self, frame: bytes) -> WireEvent:
         """The message of a frame, or a Violation."""
         (length,) = HEADER.unpack_from(frame) if len(frame) > HEADER.size else (0,)
         if len(frame) != HEADER.size + length:
