@@ -39,10 +39,10 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     shown = outcome
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
-    result, lie = result_of(route, call, shown, used)
+    result, malformed = result_of(route, call, shown, used)
     of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
-    if lie or confirmation or watch is not None or of_cell:
-        result = _marked(caller, ran, result, lie)
+    if malformed or confirmation or watch is not None or of_cell:
+        result = _marked(caller, ran, result, malformed)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
     schema = checks.output if outcome.ending == "result" and not confirmation else None
@@ -72,9 +72,9 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     return result
 
 
-def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:
-    """The result with what the cell and the audit of protected names add to it. A cell whose answer is malformed, a
-    `lie`, is ended."""
+def _marked(caller: Caller, ran: Ran, result: ToolResult, malformed: str) -> ToolResult:
+    """The result with what the cell and the audit of protected names add to it. `malformed` says what is wrong with the
+    answer, or is "": the cell of a malformed answer is ended."""
     route, outcome, _used, _secrets, run, watch, confirmation = ran
     if run is not None:
         if run.cell is not None and run.cell.in_userns:
@@ -85,14 +85,14 @@ def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResul
             result = _noticed(result, Notice(kind="state_lost", message=run.files_lost))
     if confirmation:
         result = result.model_copy(update={"confirmation": confirmation})
-    is_malformed = False
-    if lie and run is not None and run.cell is not None:
-        run.cell.calls.condemn(run, lie)
-        is_malformed = True
+    condemned = False
+    if malformed and run is not None and run.cell is not None:
+        run.cell.calls.condemn(run, malformed)
+        condemned = True
     if watch is None:
         return result
     may_deny = outcome.ending == "error" or (outcome.ending == "result" and not confirmation)
-    return _audited(caller, route, result, watch, may_deny=may_deny and not is_malformed)
+    return _audited(caller, route, result, watch, may_deny=may_deny and not condemned)
 
 
 def _hides_exceptions(caller: Caller, route: Route) -> bool:

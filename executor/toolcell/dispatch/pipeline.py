@@ -133,9 +133,9 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     try:
         if services.durable is not None:
             allowed = ""
-            if verdict or "allowed" not in route.asked.facts:
+            if verdict or "allowed" not in route.intent.facts:
                 allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
-            unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
+            unrecorded = intend(services.durable, caller.id, call, route.intent, allowed)
             if unrecorded is not None:
                 return refused(context, call, tool, unrecorded)
         # run
