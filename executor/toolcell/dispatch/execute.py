@@ -49,7 +49,7 @@ class Ran(NamedTuple):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether a process got the call. The host always does."""
+        """Whether a process got the call. A host tool always gets it."""
         return self.run is None or self.run.started_at > 0
 
     @property

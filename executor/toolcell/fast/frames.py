@@ -72,8 +72,9 @@ _unpack = cast("Callable[[bytes | memoryview], list[Any]]", msgpack.unpackb)
 
 def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
     """The payload of the `Result` of call `seq`, if these bytes are its frame and no part of the payload is a list or a
-    map; else None, and the plain decoder has to read them. It would read the same, because these bytes can break only
-    the rules that are checked here: one frame, this number, keys that are strings and differ, and no bytes."""
+    map; else None, and the plain decoder has to read them. The plain decoder would return the same, because such bytes
+    can break only the rules that are checked here: one frame, this number, keys that are strings and differ, no bytes.
+    """
     if len(data) < 7 or data[:6] != _RESULT_AFTER_LENGTH(len(data) - 4, _RESULT):
         return None
     try:

@@ -14,7 +14,7 @@ a session, the oldest is next. The rules, in order, for each waiting call:
    has more cells.
 6. A session that has running calls leaves places to the sessions that are awaited and have no calls now: a place for
    one of them, or places for two if there are more. A place is room for a cell, or an idle cell of such a session. If a
-   place is missing, the longest idle cell of the session itself is evicted, but no kept process.
+   place is missing, the longest idle cell of the session itself is evicted, unless it is a kept process.
 7. Otherwise the call waits.
 """
 
@@ -37,8 +37,8 @@ SHARE = 4
 """A session may have so many times more waiting calls than places are left in the queue: dynamic thresholds, as in
 shared-memory switches (Choudhury and Hahne, 1998). So sessions that flood leave places to the others."""
 MOST_PLACES: Final = 2
-"""The most places that a session leaves to others: one for a quiet session, and one for a session that begins to flood
-the pool, too, because it would take the place of the quiet one."""
+"""The most places that a session leaves to others: one for a quiet session, and another for a session that begins to
+flood the pool, which would otherwise take the place of the quiet one."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -89,8 +89,8 @@ class Room:
 
 
 def foremost(waiting: Iterable[R], most: int) -> list[R]:
-    """The waiting calls without those that cannot be next: a session has at most `most` cells, so of its calls that
-    want the same, only the first `most` can get one now. A long queue then costs the plan little."""
+    """The waiting calls that can be next. A session has at most `most` cells, so of its calls of one route, only the
+    first `most` can get one now. So a long queue costs the plan little."""
     found: list[R] = []
     ahead: dict[tuple[int, str], int] = {}
     for run in waiting:
@@ -338,8 +338,8 @@ def may_queue(own: int, total: int, most: int) -> bool:
 
 
 def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]]:
-    """The waiting calls that `run` cannot overtake, by session. Of calls that must not overlap, and of those for one
-    kept process, only the first takes a cell from other calls."""
+    """The waiting calls that `run` cannot overtake, by session. Of the calls of a row, only the first takes a cell from
+    other calls. A row are calls that must not overlap, or calls for one kept process."""
     found: dict[str, list[R]] = {}
     own = _row_of(run)
     for session_id, queue in queues.items():
@@ -354,7 +354,8 @@ def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]
 
 
 def _row_of(run: Waiting) -> object:
-    """What the calls of a row share, of which one runs at a time; None for a call that is in no row."""
+    """The row of a call, of which one call runs at a time: the word of its `exclusive`, or the key of its kept process;
+    None for a call that is in no row."""
     return run.exclusive or (run.spec.key if run.spec.key.kept_tool else None)
 
 

@@ -196,12 +196,12 @@ class Run(ABC):
     deadline: Deadline | None = None
     outcome: Outcome | None = None
     waiter: Waiter[Outcome] | None = None
-    """Of the submitter."""
+    """Resumes the task that has submitted the run."""
     gone: anyio.Event | None = None
     """Set when no process of the call is left, except kept ones; None if nothing waits for it. The task that waits for
     it audits the workspace and then calls `Pool.release`, which lets the next exclusive run start."""
     pending: Account | None = None
-    """Charged with its requests. While it is full, none is read."""
+    """Charged with the call's requests. While it is full, no frame of the call is read."""
     state_lost = ""
     """How the previous kept process ended, if its state was lost."""
     files_lost = ""

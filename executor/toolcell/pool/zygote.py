@@ -255,7 +255,7 @@ class ZygoteProcess:
                 self.asked.discard(id)
                 pidfd, listener = (*fds, -1)[:2]
                 self._on_spawned(id, pid, pidfd, listener)
-            case CellMade(id, _):  # cut off: no descriptor is left here. The end of its control socket ends the cell.
+            case CellMade(id, _):  # this process had no room for its descriptors; our end of the control socket closes
                 self.asked.discard(id)
                 self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
             case PathsBound(id):

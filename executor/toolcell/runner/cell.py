@@ -144,7 +144,7 @@ class Init:
         while True:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
-                    self.on_word()
+                    self.on_recycle()
                     break  # the deaths may be handled by now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 self.on_deaths()
@@ -176,8 +176,8 @@ class Init:
         if self.scratch is not None:  # its first state was read in __init__; by now a call may have changed it
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
-    def on_word(self) -> None:
-        """Carry out a `Recycle`. With the current number it ends the call. With the next number it asks for another
+    def on_recycle(self) -> None:
+        """Carry out a `Recycle`. The number of the present call process ends its call. The next number asks for another
         call process, now or ahead of time."""
         said = os.read(fds.CONTROL, 4096)
         if not said:

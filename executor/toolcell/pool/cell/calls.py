@@ -181,8 +181,8 @@ class Calls:
         self._cell.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
     def on_exceeded(self, resource: str) -> None:
-        """End the running call for a limit, once its processes are gone and its counts are exact. If the kernel is
-        about to kill a process, only the init's account has the peak memory of that process."""
+        """End the running call for a limit, once its processes are gone and its counts are exact. The init's account is
+        waited for: it alone has the peak memory of a process that the kernel is about to kill."""
         run = self.run
         if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
             if run.deadline is not None:

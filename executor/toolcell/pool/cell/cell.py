@@ -276,8 +276,8 @@ class Cell(Stateful):
         self._control.fork_ahead()
 
     def lower(self, nice: int) -> None:
-        """Nice the process of the running call, or of the call that is about to be sent, and the init that will sweep
-        it, or take that back. A kept process is left alone, because it serves later calls."""
+        """Nice the process of the call that is running or about to be sent, and the init that will sweep it; 0 takes it
+        back. A kept process is not niced, because it serves later calls."""
         if not self._kept:
             self._meter.lower(nice)
             if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
@@ -294,8 +294,8 @@ class Cell(Stateful):
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
         self._channels.to_call.clear()
-        # A task waits until no process of the call is left. The account (`Exited`) says so before the next fork,
-        # `Ready` only after it.
+        # If a task waits until no process of the call is left, the account is asked for: `Exited` comes before the next
+        # fork, `Ready` only after it.
         waited_for = run is not None and run.gone is not None
         self._control.sweep(account=count or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S

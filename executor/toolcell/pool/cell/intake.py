@@ -225,7 +225,7 @@ class Intake:
         if self._dropping:
             return
         if run is None:
-            if self._kept and self._calls.state is State.READY:  # handles wait for their replies: this is no request
+            if self._kept and self._calls.state is State.READY:  # no late request, because handles wait for replies
                 self._calls.on_violation(Violation("frame out of place", "a large one after the end of the call"))
             return  # otherwise nobody waits for the frame, and its process ends
         if self._decoder.of_report:
