@@ -340,6 +340,10 @@ class FrameDecoder:
         """A buffer for the rest of a large frame. Read into it, then `feed` the part of it that was filled."""
         return None if self._large is None else self._large.rest
 
+    def refuse(self, violation: Violation) -> None:
+        """Stay broken from now on. The frame could be decoded, and its message is not allowed."""
+        self.broken = violation
+
     def clear(self) -> None:
         """Forget partial data: the next byte starts a frame. A broken decoder stays broken."""
         self._buffer.clear()

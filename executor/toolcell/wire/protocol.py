@@ -181,7 +181,7 @@ class SupervisorLink:
             if event is not None:
                 events.append(event)
                 if isinstance(event, Violation):
-                    decoder.broken = event
+                    decoder.refuse(event)
                     break
         return events
 
@@ -336,7 +336,7 @@ class CellLink:
             if following is None:
                 if not isinstance(event, Violation):
                     event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")
-                self._decoder.broken = event
+                self._decoder.refuse(event)
                 return [*events, event]
             self.state = following
             if isinstance(event, Call):
@@ -376,7 +376,7 @@ class ControlLink:
             event = said if isinstance(said, Violation) else self._judge(said)
             events.append(event)
             if isinstance(event, Violation):
-                self._decoder.broken = event
+                self._decoder.refuse(event)
                 break
         return events
 

@@ -210,6 +210,10 @@ class Calls:
         if run is not None and self.run is run and self.verdict is None:
             self._cell.on(Event.TIMED_OUT)
 
+    def lose(self) -> None:
+        """Decide that the running call is lost, whatever was decided before."""
+        self.verdict = Outcome(ending="lost")
+
     def judge_lateness(self) -> None:
         """Decide the outcome of a call at its deadline: a timeout, or the limit that it has exceeded."""
         resource = self._meter.evidence.exceeded() or self._memory_or_processes()

@@ -15,7 +15,7 @@ from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.rivals import share_of_group
-from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
@@ -144,7 +144,7 @@ class Cell(Stateful):
         """End the cell while an exception is handled. A lost cell with an error is better than a call that never
         ends."""
         _log.exception("%r failed and is ended", self)
-        self.calls.verdict = Outcome(ending="lost")
+        self.calls.lose()
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
         self.calls.conclude()  # if an action raised the exception before this step
 
