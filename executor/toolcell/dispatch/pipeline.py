@@ -85,15 +85,15 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             return hooked
         call, packed, in_its_place, by = hooked
     # permit
-    verdict = permit(services.policy, call, offer, caller.data.info)
-    if not isinstance(verdict, str):
-        return refused(context, call, tool, verdict)
+    reason = permit(services.policy, call, offer, caller.data.info)  # for an approval; "" if none is needed
+    if not isinstance(reason, str):
+        return refused(context, call, tool, reason)
     # approve
     confirmed = UNCONFIRMED
     if tool.confirms:
         confirmed = await confirming.standing(context, tool, call)
-    if verdict and not (confirmed.approved or confirmed.pending):
-        approved = await _approved(context, tool, offer, call, verdict)
+    if reason and not (confirmed.approved or confirmed.pending):
+        approved = await _approved(context, tool, offer, call, reason)
         if isinstance(approved, ToolResult):
             return approved
         if approved.call is not call:
@@ -111,7 +111,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
         return refused(context, call, tool, approve.closed(call.tool, caller.life))
     try:
-        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since the first offer
+        if services.hooks or reason or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
@@ -133,8 +133,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     try:
         if services.durable is not None:
             allowed = ""
-            if verdict or "allowed" not in route.intent.facts:
-                allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
+            if reason or "allowed" not in route.intent.facts:
+                allowed = allowed_by(services.policy, call, offer, reason, caller.data.info)
             unrecorded = intend(services.durable, caller.id, call, route.intent, allowed)
             if unrecorded is not None:
                 return refused(context, call, tool, unrecorded)
@@ -152,7 +152,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         # conclude
         try:
             if confirm is not None and confirming.has_asked(ran.outcome):
-                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(reason))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
             if context.fate is not None:
@@ -190,12 +190,12 @@ async def _after_before_hooks(
 
 
 async def _approved(
-    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, verdict: str
+    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, reason: str
 ) -> _Checked | ToolResult:
     """The approved call, or the result of a call that is refused. It is the same object if its arguments are the same.
     Others are validated, and the policy decides about them."""
     try:
-        approved = await approve.ask(context, tool, call, verdict)
+        approved = await approve.ask(context, tool, call, reason)
     except UNROUTABLE as error:  # no route to its preview
         return refused(context, call, tool, unusable(error))
     if isinstance(approved, (PermissionDenied, Cancelled)):
