@@ -233,8 +233,8 @@ class Init:
         os.close(gate)
 
     def rehearse(self) -> None:
-        """Run the steps of a call's end that change nothing. They write to the pages that the real end needs, so that
-        the next call does not wait for copies of them."""
+        """Run the steps of a call's end that change nothing. They copy the pages to which the real end will write, so
+        that the next call does not wait for the copies."""
         self.on_deaths()
         os.pread(self.children_fd, 64, 0)
         exited(self.number, 0, 0.0, 0)
