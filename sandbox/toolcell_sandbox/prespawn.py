@@ -20,7 +20,7 @@ from .network import NoNetwork
 from .order import Order
 from .profile import CellProfile, is_below
 from .report import SandboxReport
-from .spawn import Failed, Main, begin, prepare, terminate
+from .spawn import Main, OnFailure, begin, prepare, terminate
 from .view import Found, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
@@ -43,7 +43,7 @@ class Prespawned:
     def __init__(
         self,
         main: Main,
-        failed: Failed,
+        failed: OnFailure,
         *,
         identity: Identity,
         system: Sequence[str],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Main = Callable[[Entered], "NoReturn"]
-Failed = Callable[[SandboxError], None]
+OnFailure = Callable[[SandboxError], None]
 _subreaper_pid = 0
 _own_pidfd = (0, -1)
 
@@ -55,7 +55,7 @@ class Child:
 def spawn(
     profile: CellProfile,
     main: Main,
-    failed: Failed,
+    failed: OnFailure,
     *,
     identity: Identity,
     report: SandboxReport,
@@ -93,7 +93,7 @@ def spawn(
 
 
 def begin(
-    base: Base, receive: Callable[[], Order], main: Main, failed: Failed, inherited: Sequence[int] | None = None
+    base: Base, receive: Callable[[], Order], main: Main, failed: OnFailure, inherited: Sequence[int] | None = None
 ) -> Child:
     """Fork a process that becomes a cell when `receive` returns an order. It keeps all descriptors of the caller, or
     only 0, 1, 2 and those in `inherited`. Otherwise as `spawn`."""
@@ -248,7 +248,7 @@ def _hand_on(channel: int, message: bytes, listener: int) -> None:
 
 
 def _run_cell(
-    base: Base, receive: Callable[[], Order], main: Main, failed: Failed, tell: int, adopted: int
+    base: Base, receive: Callable[[], Order], main: Main, failed: OnFailure, tell: int, adopted: int
 ) -> "NoReturn":
     """The whole life of the child: enter (which may fork again), then main. It never returns and never raises."""
     open_tell = [tell]

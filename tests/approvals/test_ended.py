@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolcell.approvals.ended import MOST_BYTES, EndedList
-from toolcell.approvals.signing import Signer
+from toolcell.state.signing import Signer
 
 SIGNER = Signer(b"k" * 32)
 

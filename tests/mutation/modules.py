@@ -102,7 +102,7 @@ MODULES: dict[str, Held] = {
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
-                ("approvals/entry", "approvals/request", "approvals/signing", "approvals/table", "approvals/store"),
+                ("approvals/entry", "approvals/request", "state/signing", "approvals/table", "approvals/store"),
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
             **dict.fromkeys(

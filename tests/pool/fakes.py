@@ -9,8 +9,8 @@ import pytest
 
 from toolcell.call import ToolCall
 from toolcell.pool import maker as maker_module
-from toolcell.pool.cell import Cell, Keeper, Snapshot
-from toolcell.pool.cell.keeper import Binding
+from toolcell.pool.cell import Cell, CellOwner, Snapshot
+from toolcell.pool.cell.interface import Binding
 from toolcell.pool.cell.state import WITH_CALL, Action, Event, Stateful
 from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
@@ -60,7 +60,7 @@ class FakeCell(Stateful):
     def __init__(self, id: int, slot: int, spec: CellSpec, *given: Any, cgroup: None, standby: bool) -> None:
         super().__init__()
         self.id, self.slot, self.spec, self.cgroup = id, slot, spec, cgroup
-        self.keeper: Keeper[Cell] = given[2]
+        self.pool: CellOwner[Cell] = given[2]
         self.calls = self  # it is its own calls as well
         self.run: Run | None = None
         self.verdict: Outcome | None = None
@@ -80,21 +80,21 @@ class FakeCell(Stateful):
             match action:
                 case Action.OFFER:
                     self.idle_since = time.monotonic()
-                    self.keeper.on_idle(own)
+                    self.pool.on_idle(own)
                 case Action.ASK_FOR_PATHS:
-                    self.keeper.on_lacking(own)
+                    self.pool.on_lacking(own)
                 case Action.CONCLUDE if self.run is not None:
                     run, self.run = self.run, None
                     run.end(self.verdict or Outcome(ending="lost"), time.monotonic())
                     self.verdict = None
                     if run.exclusive:
-                        self.keeper.on_call_ended(run)
+                        self.pool.on_call_ended(run)
                 case Action.INTRODUCE:
                     self.binding = None
                 case Action.EXCUSE:
                     self.failure = None
                 case Action.BURY:
-                    self.keeper.on_dead(own, None if self.binding is not None else self.failure)
+                    self.pool.on_dead(own, None if self.binding is not None else self.failure)
                 case _:
                     pass
 
@@ -137,7 +137,7 @@ class FakeCell(Stateful):
         self.run, run.cell, run.started_at = run, cast("Cell", self), now
         if self.spec.key.kept_tool and not self._kept_state:
             self._kept_state = True
-            self.keeper.on_new_process(cast("Cell", self), run)
+            self.pool.on_new_process(cast("Cell", self), run)
 
     def claim(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
         self.spec, self.binding = spec, Binding(lacking, ())

@@ -6,8 +6,8 @@ from itertools import count
 from toolcell.pool.cell import Snapshot, State
 from toolcell.pool.plan import (
     HELD_S,
-    Action,
     Assign,
+    Decision,
     Retire,
     Room,
     Spawn,
@@ -45,7 +45,7 @@ def cell(spec: CellSpec, state: State = State.READY, idle_since: float = 0.0, ru
     return Snapshot(next(_ids), spec.key, state, idle_since, *of_run)
 
 
-def decide(runs: list[FakeRun], cells: list[Snapshot], room: Room = ROOM, taken: str = "") -> list[Action[FakeRun]]:
+def decide(runs: list[FakeRun], cells: list[Snapshot], room: Room = ROOM, taken: str = "") -> list[Decision[FakeRun]]:
     return plan(runs, cells, room, set(taken.split()))
 
 
@@ -235,7 +235,7 @@ def test_a_session_with_cells_leaves_a_place_to_one_that_is_awaited_and_runs_no_
     busy = [cell(spec("flood"), State.BUSY) for _ in range(3)]
     more, first = FakeRun(spec("flood")), FakeRun(spec("other"))
 
-    def found(run: FakeRun, cells: list[Snapshot], awaited: str) -> list[Action[FakeRun]]:
+    def found(run: FakeRun, cells: list[Snapshot], awaited: str) -> list[Decision[FakeRun]]:
         return plan([run], cells, Room(4, 4), set(), 100.0, awaited.split())
 
     assert found(more, busy, "flood") == found(more, busy, "") == [Spawn(more.spec)], "it has no rival"

@@ -33,7 +33,7 @@ from toolcell.wire.messages import (
     from_fields,
     to_fields,
 )
-from toolcell.wire.protocol import CallLimits, CellLink, ControlLink, Event, SupervisorLink
+from toolcell.wire.protocol import CallLimits, CellLink, ControlLink, SupervisorLink, WireEvent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
@@ -113,7 +113,7 @@ wild_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def obeys(make: Callable[[], Link], data: bytes, cuts: list[int]) -> list[Event]:
+def obeys(make: Callable[[], Link], data: bytes, cuts: list[int]) -> list[WireEvent]:
     """Feed `data` in one read and in pieces: the same events, of the right types, and nothing after a violation."""
     whole = make().receive(data)
     link = make()

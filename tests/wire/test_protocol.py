@@ -51,9 +51,9 @@ from toolcell.wire.protocol import (
     CallLimits,
     CellLink,
     ControlLink,
-    Event,
     LocalProtocolError,
     SupervisorLink,
+    WireEvent,
     result_fits,
 )
 from toolcell.wire.sequence import Stage
@@ -63,7 +63,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 LOAD = Load([{"name": "read"}], {}, "/tmp", False, True, False, 1.0, 1, 1, "/tmp", [], [], {})
 
 LIMITS = WireLimits()
-Receive = Callable[[bytes], list[Event]]
+Receive = Callable[[bytes], list[WireEvent]]
 Spoken = Result | Error | Progress | Log | Request | Heeds | SpanStart | SpanEnd
 
 
@@ -145,7 +145,7 @@ def greeted() -> ControlLink:
     return link
 
 
-def only_violation(events: list[Event]) -> Violation:
+def only_violation(events: list[WireEvent]) -> Violation:
     (event,) = events
     assert isinstance(event, Violation), event
     return event
@@ -238,7 +238,7 @@ class LinkPair:
                 assert not self.supervisor.partial
             assert self.supervisor.broken is None
 
-    def carry(self, buffers: list[Buffer], receive: Receive) -> list[Event]:
+    def carry(self, buffers: list[Buffer], receive: Receive) -> list[WireEvent]:
         data = b"".join(buffers)
         if self.single_bytes:
             return [event for at in range(len(data)) for event in receive(data[at : at + 1])]

@@ -94,8 +94,9 @@ class _Reporting:
     def cancelled(self) -> bool:
         """Whether the call should end: its deadline is near, its session closes, or its caller has gone.
 
-        A long tool reads this now and then, cleans up and returns. This is true `grace_s` of its limits before the
-        deadline, at most a fifth of the call's time. When the session closes, only a tool that reads this has it.
+        A long tool reads this now and then, cleans up and returns. Near the deadline, this is true for the last
+        `grace_s` seconds of the limits, at most a fifth of the call's time. When the session closes, a tool that
+        reads this gets time to end; any other is ended a moment later.
         """
         return self._reporter.cancelled()
 

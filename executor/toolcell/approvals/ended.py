@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from toolcell.journal.log import sync_directory
-
-from .signing import Signer
+from toolcell.state.signing import Signer
 
 _log = logging.getLogger("toolcell.approval")
 _KIND: Final = "ended.2"

@@ -18,12 +18,12 @@ from typing import Any, Final, Self
 
 from toolcell.errors import UsageError
 from toolcell.patterns import check_pattern
+from toolcell.state.signing import Signer
 from toolcell_tools.foreign import compiled
 
 from .ended import EndedBy, EndedList
 from .entry import ApprovalEntry, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical
-from .signing import Signer
 from .table import ApprovalTable
 
 __all__ = ["Approvals", "Unusable"]

@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from toolcell.state.signing import Signer
+
 from .ended import EndedBy
 from .entry import ApprovalEntry, ApprovalState, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical, from_data, to_data
-from .signing import Signer
 
 _log = logging.getLogger("toolcell.approval")
 BUSY_S: Final = 10.0
@@ -300,59 +301,3 @@ def _state_texts(
     """The parts of a request's state that are signed."""
     own = signature if isinstance(signature, bytes) else b""
     return own, answer_signature or b"", repr(used_at).encode(), repr(withdrawn_at).encode()
-
-
-def sign_states(database: sqlite3.Connection, key: bytes) -> None:
-    """Migrate the tables of version 1, which did not sign the states. Rows whose signatures do not fit stay invalid.
-    Does nothing to later tables."""
-    columns = [name for _number, name, *_rest in database.execute("PRAGMA table_info(requests)")]
-    if not columns or "state_signature" in columns:
-        return
-    signer = Signer(key)
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        database.execute("ALTER TABLE requests ADD COLUMN state_signature BLOB")
-        database.execute("ALTER TABLE standing ADD COLUMN revoked_at REAL")
-        database.execute("ALTER TABLE standing ADD COLUMN state_signature BLOB")
-        rows = database.execute(
-            "SELECT id, request, signature, answer, answer_signature, used_at, withdrawn_at FROM requests"
-        ).fetchall()
-        for row in rows:
-            _resign_request(database, signer, *row)
-        for id, text, signature in database.execute("SELECT id, approval, signature FROM standing").fetchall():
-            if signer.fits(signature, "standing", id, text.encode()):
-                new = signer.of(STANDING, id, text.encode())
-                state = signer.of(REVOCATION, id, new, repr(None).encode())
-                database.execute(
-                    "UPDATE standing SET signature = ?, state_signature = ? WHERE id = ?", (new, state, id)
-                )
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-
-
-def _resign_request(
-    database: sqlite3.Connection,
-    signer: Signer,
-    id: str,
-    text: str,
-    signature: bytes,
-    answered: str | None,
-    answer_signature: bytes | None,
-    used_at: float | None,
-    withdrawn_at: float | None,
-) -> None:
-    if not signer.fits(signature, "request", id, text.encode()):
-        return
-    new, new_answer = signer.of(REQUEST, id, text.encode()), None
-    if answered is not None:
-        if not signer.fits(answer_signature, "answer", id, signature, answered.encode()):
-            return
-        new_answer = signer.of(ANSWER, id, new, answered.encode())
-    state = signer.of(STATE, id, *_state_texts(new, new_answer, used_at, withdrawn_at))
-    database.execute(
-        "UPDATE requests SET signature = ?, answer_signature = ?, state_signature = ? WHERE id = ?",
-        (new, new_answer, state, id),
-    )

@@ -1,5 +1,31 @@
-"""The steps of a call through the supervisor. Each module is a step, and each step is a function of a value.
+"""The steps of a call through the supervisor. `pipeline` takes them in order; each gets frozen values.
 
-pipeline: resolve → validate → hooks → permit → approve → grants → execute → conclude → record
-services, context: the values that every step gets
+| step | module |
+|---|---|
+| resolve | `resolve` |
+| validate | `validate` |
+| before hooks | `hooks` |
+| permit | `permit` |
+| approve | `approve`, `confirming` |
+| grants and route | `grant`, `route` |
+| admit | `admit` |
+| run | `execute` in a cell (`serving` while it runs), `host` in this process |
+| conclude | `conclude`, from the outcome by `result` |
+| record | `record` |
+
+`services` and `context` are the values that the steps get. The other modules are parts of a step.
+
+A handle request of a call, from the tool to its answer:
+
+- `runner/handles.py`: `MemoryReaderOverPipe.search`, for example
+- `runner/link.py`: `Link.request` sends `Request`, and waits
+- `pool/cell/intake.py`: `Intake._on_frame`
+- `dispatch/serving.py`: `SessionRun.on_request` starts a task, `SessionRun._serve`
+- `sessions/broker.py`: `serve` looks it up in the call's table, and calls the backend
+- `dispatch/answering.py`: `reply`
+- `pool/cell/calls.py`: `Calls.reply` sends `Reply`
+- `runner/link.py`: `Link.take`
+
+Files need no request: `ctx.workspace` and `ctx.writer` work in the cell, under the kernel's rules. A confirmation
+(`ctx.confirm`) is no request either: it ends the call, by an `Error` with the reason "confirm".
 """

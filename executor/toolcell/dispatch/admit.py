@@ -57,62 +57,75 @@ async def admit(
     admission = Admission(wall_s, caller.id, declaration.fingerprint, call_id, breaker, queue, [], meter)
     refused_s = breaker.refusal_s(declaration.fingerprint, caller.id, call_id)
     if refused_s:
-        return Overloaded(
-            message=(
-                f"The tool {name!r} is not called now: its process has crashed {breaker.settings.crashes} times or "
-                "more in a row. "
-                f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
-            ),
-            retry_after_s=round(refused_s, 2),
-            circuit_open=True,
-        )
+        return _circuit_open(name, breaker.settings.crashes, refused_s)
     if meter is not None:
         reached = meter.begin()
         if reached:
             admission.leave(None)
-            message = (
-                f"The tool {name!r} may not be called any more: the usage limit {reached} of this session, or of one "
-                "above it, is reached. Finish without more calls, or ask for a higher limit."
-            )
-            return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
+            return _limit_reached(declaration, reached)
         admission.is_counted = True
-        admission.wall_s = wall_s = min(wall_s, meter.wall_left_s())
+        admission.wall_s = min(wall_s, meter.wall_left_s())
     turnstiles = services.gate.turnstiles(name, caller.kind)
     if not turnstiles:
         return admission
+    try:
+        refused = await _wait_for_turn(admission, caller, name, turnstiles)
+    except BaseException:  # the caller has gone
+        admission.leave(None)
+        raise
+    if refused is not None:
+        admission.leave(None)
+    return refused or admission
+
+
+async def _wait_for_turn(
+    admission: Admission, caller: Caller, name: str, turnstiles: list[Turnstile]
+) -> Overloaded | Cancelled | None:
+    """Wait for a place at each turnstile, within the call's time, which this shortens. Returns the error of a call that
+    gets none."""
+    queue, wall_s = admission.queue, admission.wall_s
+    running = f"as many calls of {name!r} or of {caller.kind.value} sessions run as are allowed at the same time"
     refused_s = queue.refusal_s(turnstiles, caller.id, wall_s)
     if refused_s:
-        admission.leave(None)
         return Overloaded(
             message=(
-                f"The call was not queued: as many calls of {name!r} or of {caller.kind.value} sessions run as are "
-                f"allowed at the same time, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
+                f"The call was not queued: {running}, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
             ),
             retry_after_s=round(refused_s, 2),
         )
     began, has_entered = time.monotonic(), False
-    try:
-        with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
-            await queue.enter(turnstiles, caller.id)
-            admission.turnstiles = turnstiles
-            has_entered = True
-    except BaseException:  # the caller has gone
-        admission.leave(None)
-        raise
+    with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
+        await queue.enter(turnstiles, caller.id)
+        admission.turnstiles = turnstiles
+        has_entered = True
     if caller.life.closed:  # also if the close has ended the call that had the place
-        admission.leave(None)
         return closed(name, caller.life)
     if not has_entered:
-        admission.leave(None)
         return Overloaded(
-            message=(
-                f"The call waited {wall_s:.3g} s, its whole time, and was not started: as many calls of {name!r} or of "
-                f"{caller.kind.value} sessions run as are allowed at the same time. Try again later."
-            ),
+            message=f"The call waited {wall_s:.3g} s, its whole time, and was not started: {running}. Try again later.",
             retry_after_s=BUSY_RETRY_S,
         )
     admission.wall_s = max(0.0, wall_s - (time.monotonic() - began))
-    return admission
+    return None
+
+
+def _circuit_open(name: str, crashes: int, refused_s: float) -> Overloaded:
+    return Overloaded(
+        message=(
+            f"The tool {name!r} is not called now: its process has crashed {crashes} times or more in a row. "
+            f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
+        ),
+        retry_after_s=round(refused_s, 2),
+        circuit_open=True,
+    )
+
+
+def _limit_reached(declaration: ToolDeclaration, reached: str) -> PermissionDenied:
+    message = (
+        f"The tool {declaration.name!r} may not be called any more: the usage limit {reached} of this session, or of "
+        "one above it, is reached. Finish without more calls, or ask for a higher limit."
+    )
+    return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
 
 
 def judge(

@@ -103,8 +103,8 @@ async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall,
 async def put_up(
     context: CallContext, request: ApprovalRequest, declaration: ToolDeclaration
 ) -> ApprovalRequest | None:
-    """Keep a request for a call that will be made when somebody has answered. None if the answer is there already, or
-    if the request cannot be kept: the call then tells why."""
+    """Store a request for a call that will be made when somebody has answered. None if the answer is there already, or
+    if the request cannot be stored: the result of the call then has the reason."""
     store = context.services.approvals()
     try:
         if await in_thread(partial(store.covering, request)) is not None:

@@ -15,11 +15,10 @@ from .resolve import resolved
 
 
 async def asked_ahead(context: CallContext, name: str, arguments: Mapping[str, Any]) -> ApprovalRequest | None:
-    """The pending request for approval of this call, which is not made. Hooks are not asked.
+    """Ask for approval of this call, and do not make it. Returns the pending request. Hooks are not called.
 
-    None if the call needs no approval, has it already, or asks the session's own approver. None also if the call would
-    be refused: it then has the error. The request is kept as that of a call whose caller has gone: the same call, made
-    before the request expires, takes its answer.
+    The same call, made before the request expires, takes the answer. None if the call needs no approval, has it
+    already, asks the session's own approver, or would be refused: then the result of the call has the error.
     """
     services, caller, routes = context.services, context.caller, context.routes
     if caller.approver is not None:

@@ -100,7 +100,7 @@ class Breaker:
         return own.closed_at > 0
 
     def gave_up(self, tool: str, session_id: str, call_id: str = "") -> None:
-        """Note a call that ended without an answer to the question, such as one that was cancelled."""
+        """Note a call that ended without showing whether the tool works, such as a cancelled call."""
         own = self.circuits.get((tool, session_id))
         if own is not None and own.is_tried_by(call_id):
             own.tried_at = 0.0

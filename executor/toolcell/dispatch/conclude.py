@@ -30,7 +30,7 @@ from .streams import READ_ON
 
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
-    """The result of a call that has run. Steps that a plain call does not need are not entered: each takes time."""
+    """The result of a call that has run. Steps that the usual call does not need are skipped, to save time."""
     services, caller = context.services, context.caller
     route, outcome, used, secrets, run, watch, confirmation = ran
     if context.trace is not None and run is not None:
@@ -39,10 +39,10 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     shown = outcome
     if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
-    result, lie = result_of(route, call, shown, used)
+    result, malformed = result_of(route, call, shown, used)
     of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
-    if lie or confirmation or watch is not None or of_cell:
-        result = _marked(caller, ran, result, lie)
+    if malformed or confirmation or watch is not None or of_cell:
+        result = _marked(caller, ran, result, malformed)
     if run is not None and (changes := run.changes) is not None and changes.tells:
         result = await with_changes(result, changes)
     schema = checks.output if outcome.ending == "result" and not confirmation else None
@@ -72,9 +72,9 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     return result
 
 
-def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResult:
-    """The result with what the cell and the audit of protected names add to it. A cell whose answer is malformed, a
-    `lie`, is ended."""
+def _marked(caller: Caller, ran: Ran, result: ToolResult, malformed: str) -> ToolResult:
+    """The result with what the cell and the audit of protected names add to it. `malformed` says what is wrong with the
+    answer, or is "": the cell of a malformed answer is ended."""
     route, outcome, _used, _secrets, run, watch, confirmation = ran
     if run is not None:
         if run.cell is not None and run.cell.in_userns:
@@ -85,14 +85,14 @@ def _marked(caller: Caller, ran: Ran, result: ToolResult, lie: str) -> ToolResul
             result = _noticed(result, Notice(kind="state_lost", message=run.files_lost))
     if confirmation:
         result = result.model_copy(update={"confirmation": confirmation})
-    is_malformed = False
-    if lie and run is not None and run.cell is not None:
-        run.cell.calls.condemn(run, lie)
-        is_malformed = True
+    condemned = False
+    if malformed and run is not None and run.cell is not None:
+        run.cell.calls.condemn(run, malformed)
+        condemned = True
     if watch is None:
         return result
     may_deny = outcome.ending == "error" or (outcome.ending == "result" and not confirmation)
-    return _audited(caller, route, result, watch, may_deny=may_deny and not is_malformed)
+    return _audited(caller, route, result, watch, may_deny=may_deny and not condemned)
 
 
 def _hides_exceptions(caller: Caller, route: Route) -> bool:
@@ -124,8 +124,8 @@ async def _after_hooks(
     schema: OutputSchema | None,
     output: OutputSchema | None,
 ) -> ToolResult:
-    """The result that the hooks leave, checked like that of a tool. `schema` is the one that `result` was held to.
-    What a hook puts in place of an error or an output is held to `output`, the schema of the tool."""
+    """The result that the hooks leave, checked like the result of a tool. `schema` is the schema that `result` had to
+    fit. A result that a hook puts in place of an error or of another output must fit `output`, the tool's schema."""
     services = context.services
     left = await hooks.after(services.hooks, context.caller.life, call, result, services.hook_timeout_s)
     if result.error is not None or left.output is not result.output:
@@ -139,7 +139,7 @@ async def _spilled(services: Services, caller: Caller, result: ToolResult) -> To
 
 
 def _add_to_tally(tally: SessionTally, call: ToolCall, used: Used, result: ToolResult) -> None:
-    """Add the call to the session's tally: here, because a method's call for each figure would take time in each
+    """Add the call to the session's tally. The figures are added here, because a method would take time in each
     call."""
     tally.calls += 1
     tally.cpu_s += used["cpu_s"]
@@ -158,7 +158,8 @@ def _noticed(result: ToolResult, *notices: Notice) -> ToolResult:
 async def put_in_place(
     context: CallContext, call: ToolCall, checks: Checks, route: Route, given: ToolResult, by: str
 ) -> ToolResult:
-    """The result that a hook put in place of the call, which is allowed and does not run. It is checked as any."""
+    """The result of a call that is allowed and does not run, because a hook gave this result in its place. It is
+    checked like any other result."""
     services, caller, tool = context.services, context.caller, route.tool
     names = ("output", "display", "artifacts", "content", "error", "signals")
     parts = {name: getattr(given, name) for name in names}

@@ -43,17 +43,18 @@ STATUS = "needs_confirmation"
 
 
 class Standing(NamedTuple):
-    """What was answered for this call so far. With `pending`, the id of a question, the call must not run."""
+    """The answers that were given for this call so far. While a question is `pending` (its id), the call must not
+    run."""
 
     given: list[Field]
     approved: bool = False
-    """Whether the call was approved, too, before it asked."""
+    """Whether somebody had approved the call before it asked for the confirmation."""
     pending: str = ""
     hint: str = ""
 
 
 async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Standing:
-    """The confirmations for this call. The latest answer is used up by this."""
+    """The confirmations that were given for this call. Reading the latest answer uses it up."""
     request = _request(context, tool, call, "", None, [])
     try:
         found = await in_thread(partial(context.services.approvals().confirmation, request))
@@ -73,8 +74,8 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
 async def waiting(
     context: CallContext, tool: Tool[..., Any], call: ToolCall, ran: Ran, given: list[Field], *, approved: bool
 ) -> Ran:
-    """The call that has asked for a confirmation, with its question in the store, as a result that waits for the
-    answer. An error if it asked after an effect, or too often."""
+    """Store the question of a call that has asked for a confirmation. Returns the call with a result that says that it
+    waits, or with an error if it asked after an effect, or too often."""
     outcome = ran.outcome
     if ran.run is not None and ran.run.acted:
         return _failed(ran, "ctx.confirm was called after the call had an effect. Ask first.")

@@ -43,6 +43,6 @@ class CallContext(NamedTuple):
     """The span of the call; None if the supervisor has no telemetry."""
     on_log: OnLog | None = None
     fate: CallFate | None = None
-    """Filled in if the caller is cancelled. None if nobody asks."""
+    """Filled in if the caller is cancelled. None for a call without an idempotency key."""
     approver: Approver | None = None
     """Decides on this call if the session has no approver."""

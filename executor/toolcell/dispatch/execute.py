@@ -11,7 +11,7 @@ from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.changes import CallChanges
-from toolcell.sessions.protection import Watch, overlap
+from toolcell.sessions.protection import Guarded, Watch, overlap
 from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
@@ -23,7 +23,7 @@ from .route import Route
 from .services import Services
 from .serving import SessionRun
 
-MOST_WAYS = 10  # submissions of one call; each but the first because the workspace was replaced while it waited
+MOST_SUBMISSIONS = 10  # of one call: one more each time that its workspace was replaced while it waited
 UNROUTABLE = (UsageError, ToolDefinitionError)
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -49,7 +49,7 @@ class Ran(NamedTuple):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether a process got the call. The host always does."""
+        """Whether a process got the call. A host tool always gets it."""
         return self.run is None or self.run.started_at > 0
 
     @property
@@ -73,7 +73,7 @@ async def in_cell(
     services, life = context.services, context.caller.life
     run: SessionRun | None = None
     watch: Watch | None = None
-    ways = 1
+    submissions = 1
     while True:
         if route.is_misplaced:
             return _MISPLACED
@@ -82,9 +82,7 @@ async def in_cell(
             changed = await route.tracked.enter(context.caller.profile.changed_files)
         if route.guarded is not None:
             try:
-                keeps = bool(route.spec.key.kept_tool)
-                kept = keeps or has_kept_writers(services, route.spec.profile.writable)
-                watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
+                watch = await _entered(context, route, route.guarded)
             except BaseException as error:
                 if route.tracked is not None and changed is not None:
                     route.tracked.forget(changed)
@@ -98,13 +96,13 @@ async def in_cell(
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         if confirm is not None:
             run.confirm = confirm
-        late: Outcome | None = None
+        ended: Outcome | None = None
         if (watch is not None or changed is not None) and (
             life.closed or context.routes.has_moved(route)
         ):  # while `enter` was awaited
-            late = Outcome("cancelled" if life.closed else "moved")
-            run.end(late, time.monotonic())
-        waiter = services.pool.submit(run) if late is None else late
+            ended = Outcome("cancelled" if life.closed else "moved")
+            run.end(ended, time.monotonic())
+        waiter = services.pool.submit(run) if ended is None else ended
         secrets = secrets_for_record(services, call)  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
@@ -117,13 +115,20 @@ async def in_cell(
                 context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
             run.abandon(watch)
             raise
-        if outcome.ending != "moved" or ways >= MOST_WAYS:
+        if outcome.ending != "moved" or submissions >= MOST_SUBMISSIONS:
             return made(Ran, (route, outcome, run.used, secrets, run, watch, ""))
-        ways += 1  # the workspace is another directory now
+        submissions += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)
         except UNROUTABLE as error:
             return unusable(error)
+
+
+async def _entered(context: CallContext, route: Route, guarded: Guarded) -> Watch:
+    """Look at the workspace for protected names, before the call. Raises SandboxError, OSError or NoThread."""
+    keeps = bool(route.spec.key.kept_tool)
+    kept = keeps or has_kept_writers(context.services, route.spec.profile.writable)
+    return await guarded.enter(context.caller.id, kept=kept, keeps=keeps)
 
 
 def has_kept_writers(services: Services, mine: tuple[str, ...]) -> bool:

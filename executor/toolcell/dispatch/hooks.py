@@ -39,9 +39,10 @@ class Deny:
 class Hook:
     """A base class for hooks. Any object with some of these methods, plain or async, is a hook too.
 
-    Async methods run on the supervisor's event loop, plain ones in a thread. `call.arguments` are valid. A hook has the
-    supervisor's `hook_timeout_s`; one that takes longer has failed, and a thread goes on. A closing session cancels the
-    hooks of its calls. A hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
+    Async methods run on the supervisor's event loop, plain methods in a thread. `call.arguments` are valid. A hook that
+    takes longer than the supervisor's `hook_timeout_s` has failed; its thread, if it has one, is not stopped. A closing
+    session cancels the hooks of its calls. The hooks that then get the calls that the close has ended have `grace_s`
+    seconds.
     """
 
     async def before_call(self, call: ToolCall) -> ToolCall | Deny | ToolResult | None:

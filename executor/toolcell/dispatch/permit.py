@@ -83,10 +83,10 @@ def _by_rule(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sessi
         return ""
 
 
-def allowed_by(policy: Policy, call: ToolCall, offer: CallableTool, verdict: str, session: SessionInfo) -> str:
-    """What has allowed the call, for the journal: an approval because of the verdict, or a rule of the policy."""
-    if verdict:
-        return f"an approval, because {verdict}"
+def allowed_by(policy: Policy, call: ToolCall, offer: CallableTool, reason: str, session: SessionInfo) -> str:
+    """What has allowed the call, for the journal: an approval for this reason, or a rule of the policy."""
+    if reason:
+        return f"an approval, because {reason}"
     try:
         return explained(policy, call, offer.declaration, session).rule
     except Exception:

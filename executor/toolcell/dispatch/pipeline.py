@@ -5,11 +5,13 @@ runs with checked arguments.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolcell.call import ToolCall
 from toolcell.fast.tuples import made
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.wire.frames import Field
+from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
 
@@ -20,9 +22,11 @@ from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
+from .offer import CallableTool
 from .permit import allowed_by, permit
 from .record import intend, record_without_run, secrets_for_record
 from .resolve import resolved
+from .route import Route
 from .validate import Valid
 
 UNCONFIRMED = confirming.Standing([])
@@ -48,7 +52,11 @@ async def dispatch(
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
-    """Make one attempt at a call, step by step. The first attempt has `number` 1."""
+    """Make one attempt at a call, step by step. The first attempt has `number` 1.
+
+    The steps of a call without hooks, approval and limits are here, because each function takes time. The others are
+    functions below.
+    """
     services, caller, routes, call_id = context[:4]
     # resolve
     tool = caller.toolbox.found(name)
@@ -69,43 +77,30 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     call = made(ToolCall, (call_id, name, valid.arguments, number, caller.data.info, offer.declaration))
     packed = valid.packed
     # before hooks
-    given: ToolResult | None = None
+    in_its_place: ToolResult | None = None
     by = ""
     if services.hooks:
-        hooked, denied, given, by = await hooks.before(services.hooks, caller.life, call, services.hook_timeout_s)
-        if denied is not None:
-            return refused(context, hooked, tool, denied)
-        valid = _replaced(checks, hooked.arguments, "a hook")  # always, because a hook may have changed them in place
-        if isinstance(valid, ValidationError):
-            return refused(context, hooked, tool, valid)
-        call, packed = call._replace(arguments=valid.arguments), valid.packed
+        hooked = await _after_before_hooks(context, tool, offer, call)
+        if isinstance(hooked, ToolResult):
+            return hooked
+        call, packed, in_its_place, by = hooked
     # permit
-    verdict = permit(services.policy, call, offer, caller.data.info)
-    if not isinstance(verdict, str):
-        return refused(context, call, tool, verdict)
+    reason = permit(services.policy, call, offer, caller.data.info)  # for an approval; "" if none is needed
+    if not isinstance(reason, str):
+        return refused(context, call, tool, reason)
     # approve
     confirmed = UNCONFIRMED
     if tool.confirms:
         confirmed = await confirming.standing(context, tool, call)
-    if verdict and not (confirmed.approved or confirmed.pending):
-        packed = None  # encode again, so that the cell gets exactly the arguments that the approver sees
-        try:
-            approved = await approve.ask(context, tool, call, verdict)
-        except UNROUTABLE as error:  # no route to its preview
-            return refused(context, call, tool, unusable(error))
-        if isinstance(approved, (PermissionDenied, Cancelled)):
-            return refused(context, call, tool, approved)
-        if approved is not call.arguments:
-            valid = _replaced(checks, approved, "the approver")
-            if isinstance(valid, ValidationError):
-                return refused(context, call, tool, valid)
-            call, packed = call._replace(arguments=valid.arguments), valid.packed
-            given = None  # it was for other arguments
-            again = permit(services.policy, call, offer, caller.data.info)  # a rule may deny the new arguments
-            if not isinstance(again, str):
-                return refused(context, call, tool, again)
+    if reason and not (confirmed.approved or confirmed.pending):
+        approved = await _approved(context, tool, offer, call, reason)
+        if isinstance(approved, ToolResult):
+            return approved
+        if approved.call is not call:
+            in_its_place = None  # it was for other arguments
             if tool.confirms:
-                confirmed = await confirming.standing(context, tool, call)
+                confirmed = await confirming.standing(context, tool, approved.call)
+        call, packed = approved.call, approved.packed
     # grants
     changes = True
     if tool.sometimes_mutates:
@@ -116,16 +111,16 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
         return refused(context, call, tool, approve.closed(call.tool, caller.life))
     try:
-        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since the first offer
+        if services.hooks or reason or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
         return refused(context, call, tool, unusable(error))
-    if given is not None:
-        return await put_in_place(context, call, checks, route, given, by)
+    if in_its_place is not None:
+        return await put_in_place(context, call, checks, route, in_its_place, by)
     if confirmed.pending:
-        asked = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, call))
-        return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
+        unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, call))
+        return await concluded(context, call, checks, confirming.pending(unrun, confirmed.pending, confirmed.hint))
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
@@ -138,35 +133,26 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     try:
         if services.durable is not None:
             allowed = ""
-            if verdict or "allowed" not in route.asked.facts:
-                allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
-            unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
+            if reason or "allowed" not in route.intent.facts:
+                allowed = allowed_by(services.policy, call, offer, reason, caller.data.info)
+            unrecorded = intend(services.durable, caller.id, call, route.intent, allowed)
             if unrecorded is not None:
                 return refused(context, call, tool, unrecorded)
         # run
         confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
-            most = route.limits.result_bytes
-            try:
-                outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
-            except BaseException:
-                if context.fate is not None:
-                    context.fate.delivered, context.fate.effect = True, not offer.declaration.annotations.read_only
-                record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
-                raise
-            ran = Ran(route, outcome, used, secrets_for_record(services, call))
-            if confirm is not None and confirming.has_asked(outcome):
-                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
-            return await concluded(context, call, checks, ran)
-        answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
-        if type(answered) is not Ran:
-            return refused(context, call, tool, answered, intended=True)
-        ran = answered
+            ran = await _on_host(context, route, call, wall_s, confirm)
+        else:
+            answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
+            if type(answered) is not Ran:
+                return refused(context, call, tool, answered, intended=True)
+            ran = answered
         if admission is not None and ran.is_delivered:
             used = ran.used
+        # conclude
         try:
             if confirm is not None and confirming.has_asked(ran.outcome):
-                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(reason))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
             if context.fate is not None:
@@ -177,6 +163,69 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     finally:
         if admission is not None:
             admission.leave(used)
+
+
+class _Checked(NamedTuple):
+    """A call after hooks or an approver. `packed` are its arguments, if their check has encoded them. `in_its_place` is
+    the result that a hook has put in place of the call, and `by` names the hook."""
+
+    call: ToolCall
+    packed: bytes | None
+    in_its_place: ToolResult | None = None
+    by: str = ""
+
+
+async def _after_before_hooks(
+    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall
+) -> _Checked | ToolResult:
+    """The call with the arguments that the hooks leave, validated again, or the result of a call that is refused."""
+    services = context.services
+    hooked, denied, result, by = await hooks.before(services.hooks, context.caller.life, call, services.hook_timeout_s)
+    if denied is not None:
+        return refused(context, hooked, tool, denied)
+    valid = _replaced(offer.checks, hooked.arguments, "a hook")  # always: a hook may have changed them in place
+    if isinstance(valid, ValidationError):
+        return refused(context, hooked, tool, valid)
+    return _Checked(call._replace(arguments=valid.arguments), valid.packed, result, by)
+
+
+async def _approved(
+    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, reason: str
+) -> _Checked | ToolResult:
+    """The approved call, or the result of a call that is refused. It is the same object if its arguments are the same.
+    Others are validated, and the policy decides about them."""
+    try:
+        approved = await approve.ask(context, tool, call, reason)
+    except UNROUTABLE as error:  # no route to its preview
+        return refused(context, call, tool, unusable(error))
+    if isinstance(approved, (PermissionDenied, Cancelled)):
+        return refused(context, call, tool, approved)
+    if approved is call.arguments:
+        return _Checked(call, None)  # encoded again, so that the cell gets exactly what the approver saw
+    valid = _replaced(offer.checks, approved, "the approver")
+    if isinstance(valid, ValidationError):
+        return refused(context, call, tool, valid)
+    call = call._replace(arguments=valid.arguments)
+    again = permit(context.services.policy, call, offer, context.caller.data.info)
+    if not isinstance(again, str):
+        return refused(context, call, tool, again)
+    return _Checked(call, valid.packed)
+
+
+async def _on_host(
+    context: CallContext, route: Route, call: ToolCall, wall_s: float, confirm: list[Field] | None
+) -> Ran:
+    """Run the call of a host tool. A call whose caller goes meanwhile is recorded."""
+    services, caller, tool = context.services, context.caller, route.tool
+    most = route.limits.result_bytes
+    try:
+        outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
+    except BaseException:
+        if context.fate is not None:
+            context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
+        record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
+        raise
+    return Ran(route, outcome, used, secrets_for_record(services, call))
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

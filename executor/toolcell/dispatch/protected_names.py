@@ -117,7 +117,7 @@ def trespass(
 ) -> PermissionDenied | None:
     """The error that replaces a call's result if its profile denies what the audit found; otherwise None.
 
-    A call is responsible for what it can have made, unless a call of another session can have made it too.
+    A call answers for each finding that it can have made, unless a call of another session can have made it too.
     """
     if watch.findings and watch.sole and profile.quarantined == "deny":
         message = f"The call is not accepted. {quarantined(workspace, profile, watch).message}"

@@ -26,19 +26,22 @@ _log = logging.getLogger("toolcell.tool")
 
 
 def intend(
-    journal: DurableJournal, session_id: str, call: ToolCall, asked: SharedFacts, allowed: str
+    journal: DurableJournal, session_id: str, call: ToolCall, shared: SharedFacts, allowed: str
 ) -> SandboxUnavailable | None:
-    """Write the intent of a call to the journal on disk, before the call is sent. `asked` are the facts that all calls
-    of its route share. `allowed` names the rule or approval that allows the call; "" if `asked` names it. If the intent
-    cannot be written, the call may not be sent, and its error is returned."""
+    """Write the intent of a call to the journal on disk, before the call is sent. If that fails, the call may not be
+    sent, and its error is returned.
+
+    `shared` are the facts that all calls of its route share. `allowed` names the rule or the approval that allows the
+    call; it is "" if `shared` names the rule.
+    """
     facts = arguments_for_journal(call.arguments)
     facts["attempt"] = call.attempt
     if call.session is not None and call.session.invocation_id:
         facts["invocation"] = call.session.invocation_id
-    shared: SharedFacts | None = asked
+    apart: SharedFacts | None = shared
     if allowed:
-        facts, shared = {**asked.facts, **facts, "allowed": allowed}, None
-    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())), shared)
+        facts, apart = {**shared.facts, **facts, "allowed": allowed}, None
+    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())), apart)
     if not why:
         return None
     message = f"The call was not run, because it could not be recorded. {why}"

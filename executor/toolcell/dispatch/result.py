@@ -66,11 +66,11 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
 
 
 def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
-    """The result of a call with this outcome. The second value says what is wrong with a malformed
-    answer, else "": the caller must end the cell that sent it.
+    """The result of a call with this outcome, and what is wrong with a malformed answer, or "". Whoever calls this ends
+    the cell that sent a malformed answer.
     """
     error: ToolError | None = None
-    lie = ""
+    malformed = ""
     fields: dict[str, Any] = {
         **route.blank,
         "call_id": call.id,
@@ -86,13 +86,13 @@ def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tup
         fields["stderr"] = _captured(outcome.stderr)
     if outcome.ending == "result":
         try:
-            _say(fields, outcome.payload, route.declaration)
+            _add_payload(fields, outcome.payload, route.declaration)
         except (pydantic.ValidationError, TypeError, KeyError, ValueError) as wrong:
-            lie = f"The result frame is not a result: {_first_line(wrong)}"
-            error = ProtocolViolation(message=lie)
+            malformed = f"The result frame is not a result: {_first_line(wrong)}"
+            error = ProtocolViolation(message=malformed)
     elif outcome.ending == "error" and outcome.reason == "confirm":
-        lie = "it asks for a confirmation, and its declaration does not say that it confirms"
-        error = error_of(replace(outcome, ending="violation", message=lie), route.declaration, route.limits, 0.0)
+        malformed = "it asks for a confirmation, and its declaration does not say that it confirms"
+        error = error_of(replace(outcome, ending="violation", message=malformed), route.declaration, route.limits, 0.0)
     elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
         message = outcome.message[:MESSAGE_CHARS]
         failure = returned_failure(message, outcome.payload.get("data"), route.declaration)
@@ -107,7 +107,7 @@ def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tup
         fields["display"] = _display_of_error(
             route.tool.name, fields["arguments"], fields["stdout"], fields["stderr"], error
         )
-    return _result(fields), lie
+    return _result(fields), malformed
 
 
 def _display_of_error(
@@ -119,7 +119,7 @@ def _display_of_error(
     return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
-def _say(fields: dict[str, Any], payload: Mapping[str, Any], declaration: ToolDeclaration) -> None:
+def _add_payload(fields: dict[str, Any], payload: Mapping[str, Any], declaration: ToolDeclaration) -> None:
     """Add a cell's payload to a result's fields. For a malformed payload, raises ValueError (pydantic's ValidationError
     is one), TypeError or KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the
     output gives.
@@ -129,7 +129,7 @@ def _say(fields: dict[str, Any], payload: Mapping[str, Any], declaration: ToolDe
     if type(display) is not str:
         raise TypeError("display is a string")
     if len(payload) > (2 if "display" in payload else 1):
-        fields.update(_said_beside(payload, declaration))
+        fields.update(_other_parts(payload, declaration))
     fields["output"], fields["display"] = output, display
 
 
@@ -137,7 +137,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _said_beside(payload: Mapping[str, Any], declaration: ToolDeclaration) -> dict[str, Any]:
+def _other_parts(payload: Mapping[str, Any], declaration: ToolDeclaration) -> dict[str, Any]:
     artifacts, content, values = payload.get("artifacts", []), payload.get("content", []), payload.get("values", {})
     for name, sent in (("artifacts", artifacts), ("content", content)):
         if type(sent) is not list or len(cast("list[object]", sent)) > MAX_ITEMS:

@@ -55,8 +55,8 @@ class Route:
     """The sandbox summary in its results."""
     blank: Mapping[str, Any]
     """All fields of a result. Those that differ from call to call are empty."""
-    asked: SharedFacts
-    """The facts in the intents of its calls: what was asked, by whom, and with which grants."""
+    intent: SharedFacts
+    """The facts that the intents of all its calls share: what was asked, by whom, and with which grants."""
     is_misplaced: bool
     """Whether another kind of file has taken the place of the workspace."""
     requests: tuple[str, ...]
@@ -210,7 +210,7 @@ class Routes:
             declaration=tool.declaration,
             grants=given,
             limits=limits,
-            spec=CellSpec(key, profile, shipments, profile.cwd, session=self._told(given, limits)),
+            spec=CellSpec(key, profile, shipments, profile.cwd, session=self._session_part(given, limits)),
             table=broker.table_for(given),
             exclusive=caller.id if alone and not shared else "",
             guarded=services.protection.of(profile),
@@ -223,31 +223,31 @@ class Routes:
                 "session_id": caller.id,
                 "sandbox": sandbox,
             },
-            asked=self._shared(
-                {
-                    "tool": tool.name,
-                    "version": tool.version,
-                    "tier": str(tool.declaration.tier),
-                    "agent": caller.agent_id,
-                    **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
-                    "session_kind": str(caller.kind),
-                    "grants": sorted(map(str, given)),
-                    "fingerprint": tool.declaration.fingerprint,
-                    "placement": tool.placement,
-                    "workspace": str(caller.workspace),
-                    "network": sandbox.network,
-                    **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
-                }
-            ),
+            intent=self._intent(tool, given, sandbox.network),
             is_misplaced=place.is_taken and profile.cwd == self._path,
             requests=own.http,
             http=caller.http if source is None else source.client_in(caller.http, own.http, caller.farewells),
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
 
-    def _shared(self, facts: Mapping[str, Any]) -> SharedFacts:
-        """The facts, packed if there is a journal on disk."""
-        return SharedFacts(facts, b"") if self._services.durable is None else SharedFacts.of(facts)
+    def _intent(self, tool: Tool[..., Any], given: frozenset[Capability], network: str) -> SharedFacts:
+        """The facts that the intents of a route's calls share, packed if there is a journal on disk."""
+        caller, services = self._caller, self._services
+        facts: dict[str, Any] = {
+            "tool": tool.name,
+            "version": tool.version,
+            "tier": str(tool.declaration.tier),
+            "agent": caller.agent_id,
+            **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
+            "session_kind": str(caller.kind),
+            "grants": sorted(map(str, given)),
+            "fingerprint": tool.declaration.fingerprint,
+            "placement": tool.placement,
+            "workspace": str(caller.workspace),
+            "network": network,
+            **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
+        }
+        return SharedFacts(facts, b"") if services.durable is None else SharedFacts.of(facts)
 
     def _tracked(self, given: frozenset[Capability]) -> TrackedRoot | RemoteRoot | None:
         changes = self._caller.profile.changes
@@ -256,8 +256,8 @@ class Routes:
         root = os.path.realpath(self._path)
         return self._services.changes.of(root, self._place.identity, texts=changes == "diff")
 
-    def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
-        """The part of the context that a cell gets before its first call."""
+    def _session_part(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
+        """The part of the context that all calls of a cell share. The cell gets it before its first call."""
         info = self._caller.data.info
         return {
             "session_id": self._caller.id,

@@ -59,7 +59,7 @@ class Services:
     hooks: tuple[object, ...]
     policy: Policy
     rule_files: Mapping[str, str]
-    """The settings file of each of its rules that came from one, by the rule's name in explanations."""
+    """The settings file of each rule that came from one, by the name that explanations give to the rule."""
     approver: Approver | None
     approvals: Callable[[], Approvals]
     """Returns the store of approvals. Without a state directory it is made at the first use."""
@@ -74,7 +74,7 @@ class Services:
     sandbox: SandboxSummary
     gate: Gate
     telemetry: Telemetry | None
-    """Traces calls. None costs a call nothing."""
+    """Traces calls; None if calls are not traced."""
     in_background: Callable[..., None]
     """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
 
@@ -100,7 +100,7 @@ class Caller:
     """The approver of its calls: the supervisor's approver, or the nearest channel that can approve, owned by this
     session or by one above it."""
     onlookers: tuple[Channel, ...]
-    """The channels that are nearer than the approver and can only send. They show the question."""
+    """The channels below the approver's that can only send. They show the question."""
     life: SessionLife
     data: SessionData
     toolbox: Toolbox

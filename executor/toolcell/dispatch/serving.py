@@ -43,8 +43,10 @@ from .streams import Streams
 _log = logging.getLogger("toolcell.tool")
 _LASTING = frozenset({Capability.WRITE, Capability.EXEC})
 """The kernel lets a call with these change files without a request to the supervisor."""
-MOST_RECORDS, MOST_WHY_CHARS = 1_000, 500
-"""Most records in the journal of log entries, and of refused operations, of one call; most characters of a failure."""
+MOST_RECORDS = 1_000
+"""The most records of one kind that one call may have in the journal: log entries, and refused operations."""
+MOST_WHY_CHARS = 500
+"""The most characters of a failure in its record."""
 
 
 async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
@@ -353,7 +355,7 @@ class SessionRun(Run):
         return bool(under_way) or self._egress is not None or self._trail is not None
 
     def _record_given_up(self) -> None:
-        """Write the output and reports of an ended call without a caller to the journal."""
+        """Record the output and the reports of a call that has ended and whose caller has gone."""
         outcome = self.outcome
         if not self._given_up or outcome is None:
             return

@@ -66,8 +66,8 @@ class _Entrant:
 class Queue:
     """The calls that wait at the turnstiles of one supervisor.
 
-    A call gets all its places at the same time, so it holds none while it waits. Of the calls whose turnstiles all have
-    room, the next is of the session with the fewest calls inside; of these, the one that came first.
+    A call gets all its places at the same time, so it holds none while it waits. Among the calls whose turnstiles all
+    have room, a call of the session with the fewest calls inside is next, and among those the oldest.
     """
 
     def __init__(self, *, max_waiting: int = MAX_WAITING, now: Callable[[], float] = time.monotonic) -> None:

@@ -6,6 +6,8 @@
 | `frames` | frames that are encoded and decoded by hand |
 | `pipes` | pipes that hold more than the kernel's 64 KiB |
 | `tuples` | named tuples, made without a Python function |
+| `awake` | an event loop that polls while a kept process is about to answer |
+| `imports` | no garbage collection while the runtime is imported |
 
 Each trick has a switch, a test and a measured gain: docs/performance.md, "Tricks".
 """

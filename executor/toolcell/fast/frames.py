@@ -33,14 +33,14 @@ def recycle(process: int, account: bool) -> bytes:
     return _NUMBER_AND_BOOL.pack(8, b"\x93\x31\xce", process, 0xC2 + account)
 
 
-def ready(seq: int, waiting: bool) -> bytes:
+def ready(process: int, waiting: bool) -> bytes:
     """The frame of a `Ready`."""
-    return _NUMBER_AND_BOOL.pack(8, b"\x93\x22\xce", seq, 0xC2 + waiting)
+    return _NUMBER_AND_BOOL.pack(8, b"\x93\x22\xce", process, 0xC2 + waiting)
 
 
-def exited(seq: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
+def exited(process: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
     """The frame of an `Exited`."""
-    return _EXITED.pack(30, b"\x95\x23\xce", seq, b"\xd2", code, b"\xcb", cpu_s, b"\xcf", max_rss_bytes)
+    return _EXITED.pack(30, b"\x95\x23\xce", process, b"\xd2", code, b"\xcb", cpu_s, b"\xcf", max_rss_bytes)
 
 
 def recycled(frames: bytes) -> list[tuple[int, bool]]:
@@ -72,8 +72,9 @@ _unpack = cast("Callable[[bytes | memoryview], list[Any]]", msgpack.unpackb)
 
 def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
     """The payload of the `Result` of call `seq`, if these bytes are its frame and no part of the payload is a list or a
-    map; else None, and the plain decoder has to read them. It would read the same, because these bytes can break only
-    the rules that are checked here: one frame, this number, keys that are strings and differ, and no bytes."""
+    map; else None, and the plain decoder has to read them. The plain decoder would return the same, because such bytes
+    can break only the rules that are checked here: one frame, this number, keys that are strings and differ, no bytes.
+    """
     if len(data) < 7 or data[:6] != _RESULT_AFTER_LENGTH(len(data) - 4, _RESULT):
         return None
     try:

@@ -1,9 +1,10 @@
 """Byte budgets: bound the bytes that the supervisor buffers for calls. Other bytes stay in the pipes.
 
 There is one `ByteBudget` for each kind of buffered bytes, so that no kind waits for another: results on their way in,
-requests that are served, replies on their way out. Each call has an `Account` with each budget. A reserve in it is the
-call's own. The rest is drawn on the budget, first come, first served, and no call may draw more than it leaves free. So
-greedy calls leave every other call its reserve, which is enough for small frames, and a share.
+requests that are served, replies on their way out. Each call has an `Account` with each budget. An account has a
+reserve, which no other call can use. What exceeds the reserve is drawn on the budget, first come, first served. A call
+may draw at most as much as it leaves free there. So greedy calls leave every other call a share, and its reserve, which
+is enough for small frames.
 
 Pure bookkeeping: no descriptor, no clock, no task. A request for room has a callback for when there is room.
 """

@@ -17,8 +17,8 @@ class Deadline:
 
 
 class Deadlines:
-    """The heap. It has no clock and no event loop. It calls `ring_at(when)` when an action becomes due earlier than the
-    last `when`. At that moment the owner calls `pop_due`, runs the actions, and calls `ring_again`."""
+    """The heap. It has no clock and no event loop. It calls `ring_at(when)` to be told when that moment has come, and
+    again if an earlier deadline is added. The owner then calls `pop_due`, runs the actions, and calls `ring_again`."""
 
     def __init__(self, ring_at: Callable[[float], None]) -> None:
         self._ring_at = ring_at

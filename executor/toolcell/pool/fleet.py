@@ -26,7 +26,7 @@ STUCK_S = 20.0  # a zygote answers within milliseconds; after this silence it wa
 _now = time.monotonic
 
 
-class Customer(Protocol):
+class FleetOwner(Protocol):
     """The pool, as the fleet sees it."""
 
     def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None: ...
@@ -50,7 +50,7 @@ class Fleet:
 
     def __init__(
         self,
-        customer: Customer,
+        pool: FleetOwner,
         reactor: Reactor,
         deadlines: Deadlines,
         record: RunRecord,
@@ -65,7 +65,7 @@ class Fleet:
         self.zygotes: list[ZygoteProcess] = []
         self.size = size or max(1, min(4, os.cpu_count() or 1))
         self.resumes_at = 0.0  # if there is no zygote
-        self._customer = customer
+        self._pool = pool
         self._reactor = reactor
         self._deadlines = deadlines
         self._record = record
@@ -108,8 +108,8 @@ class Fleet:
         self.zygotes.clear()
 
     def _new(self, report: Mapping[str, object] | None) -> ZygoteProcess:
-        customer = self._customer
-        zygote = ZygoteProcess(self._reactor, self._on_spawned, customer.on_bound, customer.on_failed, self._on_lost)
+        pool = self._pool
+        zygote = ZygoteProcess(self._reactor, self._on_spawned, pool.on_bound, pool.on_failed, self._on_lost)
         zygote.start(report, self._allow_missing, self._preload)
         self.zygotes.append(zygote)
         self._record.process(zygote.pid)
@@ -155,9 +155,9 @@ class Fleet:
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         zygote = self._maker_of[id]
         self._record.process(pid)
-        self._customer.on_spawned(id, pid, pidfd, listener)  # this may find the cell dead, and forget it
+        self._pool.on_spawned(id, pid, pidfd, listener)  # this may find the cell dead, and forget it
         if len(zygote.asked) == MOST_ASKED - 1:
-            self._customer.on_capacity()
+            self._pool.on_capacity()
 
     # -- zygotes that die or hang -------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Fleet:
         _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")
         self.start_at(self._recovery.on_death(_now()))
         for id in [id for id, maker in self._maker_of.items() if maker is zygote]:
-            self._customer.on_orphaned(id)
+            self._pool.on_orphaned(id)
 
     def start_at(self, when: float) -> None:
         """Start a zygote at `when`, or now. Until then, calls that have no time to wait are ended."""
@@ -208,7 +208,7 @@ class Fleet:
         self.resumes_at = when
         self._resuming = self._deadlines.at(when, self._start)
         if not self.zygotes:
-            self._customer.on_pause()
+            self._pool.on_pause()
 
     def _start(self) -> None:
         self._resuming = None
@@ -220,4 +220,4 @@ class Fleet:
             _log.error("%s", error)
             self.start_at(max(_now() + SOON_S, self._recovery.on_setback(_now(), str(error))))
             return
-        self._customer.on_capacity()
+        self._pool.on_capacity()

@@ -11,7 +11,7 @@ from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
-from .cell import Cell, Keeper
+from .cell import Cell, CellOwner
 from .deadlines import Deadlines
 from .reactor import Reactor
 from .run import CellSpec
@@ -38,7 +38,7 @@ class Maker:
 
     def __init__(
         self,
-        keeper: Keeper[Cell],
+        pool: CellOwner[Cell],
         reactor: Reactor,
         deadlines: Deadlines,
         slots: Slots,
@@ -48,7 +48,7 @@ class Maker:
     ) -> None:
         self.zygotes = zygotes
         self.last_id = 0
-        self._keeper = keeper
+        self._pool = pool
         self._reactor = reactor
         self._deadlines = deadlines
         self._slots = slots
@@ -83,7 +83,7 @@ class Maker:
                 spec,
                 self._reactor,
                 self._deadlines,
-                self._keeper,
+                self._pool,
                 cgroup=cgroup,
                 standby=self._standby,
             )

@@ -14,7 +14,7 @@ a session, the oldest is next. The rules, in order, for each waiting call:
    has more cells.
 6. A session that has running calls leaves places to the sessions that are awaited and have no calls now: a place for
    one of them, or places for two if there are more. A place is room for a cell, or an idle cell of such a session. If a
-   place is missing, the longest idle cell of the session itself is evicted, but no kept process.
+   place is missing, the longest idle cell of the session itself is evicted, unless it is a kept process.
 7. Otherwise the call waits.
 """
 
@@ -37,8 +37,8 @@ SHARE = 4
 """A session may have so many times more waiting calls than places are left in the queue: dynamic thresholds, as in
 shared-memory switches (Choudhury and Hahne, 1998). So sessions that flood leave places to the others."""
 MOST_PLACES: Final = 2
-"""The most places that a session leaves to others: one for a quiet session, and one for a session that begins to flood
-the pool, too, because it would take the place of the quiet one."""
+"""The most places that a session leaves to others: one for a quiet session, and another for a session that begins to
+flood the pool, which would otherwise take the place of the quiet one."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -70,7 +70,7 @@ class Retire:
     cell: int
 
 
-Action = Assign[R] | Spawn | Retire
+Decision = Assign[R] | Spawn | Retire
 _idle_since = attrgetter("idle_since")
 _turn_of = itemgetter(0)
 
@@ -89,8 +89,8 @@ class Room:
 
 
 def foremost(waiting: Iterable[R], most: int) -> list[R]:
-    """The waiting calls without those that cannot be next: a session has at most `most` cells, so of its calls that
-    want the same, only the first `most` can get one now. A long queue then costs the plan little."""
+    """The waiting calls that can be next. A session has at most `most` cells, so of its calls of one route, only the
+    first `most` can get one now. So a long queue costs the plan little."""
     found: list[R] = []
     ahead: dict[tuple[int, str], int] = {}
     for run in waiting:
@@ -121,12 +121,12 @@ def plan(
     exclusive: Set[str],
     now: float = math.inf,
     awaited: Collection[str] = (),
-) -> list[Action[R]]:
+) -> list[Decision[R]]:
     """Decide what to do now. The decisions are in the order in which to carry them out. `exclusive` has the words of
     the calls that are running, or are over and not audited yet. `awaited` are the sessions that have made calls of
     late, and so may soon make another.
     """
-    actions: list[Action[R]] = []
+    decisions: list[Decision[R]] = []
     waiting = fairly(foremost(waiting, room.cells_per_session), cells)
     crowd = _Crowd(room, {run.spec.key for run in waiting}, now, awaited)
     free: dict[CellKey, list[Snapshot]] = {}
@@ -153,7 +153,7 @@ def plan(
         if free.get(key):
             cell = free[key].pop()
             crowd.idle.pop(cell.id, None)
-            actions.append(Assign(run, cell.id))
+            decisions.append(Assign(run, cell.id))
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
@@ -164,16 +164,16 @@ def plan(
                 continue
             for victim in victims:
                 if victim.state is not State.RETIRING:
-                    actions.append(Retire(victim.id))
+                    decisions.append(Retire(victim.id))
                 if victim in free.get(victim.key, ()):
                     free[victim.key].remove(victim)
             if not any(victim.key.kept_tool for victim in victims):  # otherwise the call waits for their teardown
-                actions.append(Spawn(run.spec))
+                decisions.append(Spawn(run.spec))
             if key.kept_tool:
                 kept.add(key)
         if run.exclusive:
             taken.add(run.exclusive)
-    return actions
+    return decisions
 
 
 class _Crowd:
@@ -338,8 +338,8 @@ def may_queue(own: int, total: int, most: int) -> bool:
 
 
 def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]]:
-    """The waiting calls that `run` cannot overtake, by session. Of calls that must not overlap, and of those for one
-    kept process, only the first takes a cell from other calls."""
+    """The waiting calls that `run` cannot overtake, by session. Of the calls of a row, only the first takes a cell from
+    other calls. A row are calls that must not overlap, or calls for one kept process."""
     found: dict[str, list[R]] = {}
     own = _row_of(run)
     for session_id, queue in queues.items():
@@ -354,7 +354,8 @@ def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]
 
 
 def _row_of(run: Waiting) -> object:
-    """What the calls of a row share, of which one runs at a time; None for a call that is in no row."""
+    """The row of a call, of which one call runs at a time: the word of its `exclusive`, or the key of its kept process;
+    None for a call that is in no row."""
     return run.exclusive or (run.spec.key if run.spec.key.kept_tool else None)
 
 

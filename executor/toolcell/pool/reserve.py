@@ -130,7 +130,8 @@ class Reserve:
             self._by_kind.pop(kind)[0].retire()
 
     def remove(self, cell: Cell) -> bool:
-        """Remove a dead cell, and return whether it was in the reserve. A kind that needs a session is given up."""
+        """Remove a dead cell, and return whether it was in the reserve. If its tools could not be loaded without a
+        session, no cell of its kind is prewarmed any more."""
         if cell.unfit and (cell.spec.unbound or cell.binding is not None):
             self._wanted.pop(kind_of(cell.spec), None)
             self._unfit[kind_of(cell.spec)] = None

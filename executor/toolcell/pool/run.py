@@ -126,8 +126,8 @@ class Outcome:
     mechanism: str = ""
     cure: str = ""
     retry_after_s: float | None = None  # if a retry can succeed: in how many seconds
-    stdout: Captured = field(default=EMPTY, init=False)
-    stderr: Captured = field(default=EMPTY, init=False)
+    stdout: Captured = EMPTY
+    stderr: Captured = EMPTY
     progress: Progress | None = None  # the last progress that the call has reported
     node: str = ""  # the id of the node of a cluster that had the call; "" on this machine
 
@@ -196,12 +196,12 @@ class Run(ABC):
     deadline: Deadline | None = None
     outcome: Outcome | None = None
     waiter: Waiter[Outcome] | None = None
-    """Of the submitter."""
+    """Resumes the task that has submitted the run."""
     gone: anyio.Event | None = None
     """Set when no process of the call is left, except kept ones; None if nothing waits for it. The task that waits for
     it audits the workspace and then calls `Pool.release`, which lets the next exclusive run start."""
     pending: Account | None = None
-    """Charged with its requests. While it is full, none is read."""
+    """Charged with the call's requests. While it is full, no frame of the call is read."""
     state_lost = ""
     """How the previous kept process ended, if its state was lost."""
     files_lost = ""

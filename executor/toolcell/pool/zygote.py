@@ -34,7 +34,7 @@ from toolcell.wire.messages import (
     Prepare,
     Started,
 )
-from toolcell.wire.protocol import ZYGOTE_LIMITS, Event, ZygoteLink
+from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.view import Bind
 
@@ -244,7 +244,7 @@ class ZygoteProcess:
                 return
             self._on_message(self._link.receive(data), fds)
 
-    def _on_message(self, message: Event, fds: list[int]) -> None:
+    def _on_message(self, message: WireEvent, fds: list[int]) -> None:
         self.heard_at = time.monotonic()
         match message:
             case Started(report, code):
@@ -255,7 +255,7 @@ class ZygoteProcess:
                 self.asked.discard(id)
                 pidfd, listener = (*fds, -1)[:2]
                 self._on_spawned(id, pid, pidfd, listener)
-            case CellMade(id, _):  # cut off: no descriptor is left here. The end of its control socket ends the cell.
+            case CellMade(id, _):  # this process had no room for its descriptors; our end of the control socket closes
                 self.asked.discard(id)
                 self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
             case PathsBound(id):

@@ -105,7 +105,7 @@ class Init:
         self.options = options
         self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
-        self.seq = 0
+        self.number = 0  # of the present call process; the first has 1
         self.settings = fds.SharedSettings()
         self.child = 0  # pid of the call process, 0 if there is none
         self.successor = 0  # pid of the next call's process, which was forked ahead, 0 if there is none
@@ -144,7 +144,7 @@ class Init:
         while True:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
-                    self.on_word()
+                    self.on_recycle()
                     break  # the deaths may be handled by now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 self.on_deaths()
@@ -154,9 +154,9 @@ class Init:
         if self.children_fd >= 0 and descendants.children(self.children_fd):  # they would run without Landlock rules
             _refuse_to_be_ahead(self.control, "a tool started a process while it was loaded")
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
-        self.seq, self.child = 1, self.fork(gate)
+        self.number, self.child = 1, self.fork(gate)
         os.close(gate)
-        os.write(fds.CONTROL, ready(self.seq, waiting=True))
+        os.write(fds.CONTROL, ready(self.number, waiting=True))
         if is_on("warm_up"):
             warm.read_session(unbound.options, self.prepared.contexts.link)
         while any(fd == self.deaths_fd for fd, _event in watched.poll()):
@@ -176,17 +176,17 @@ class Init:
         if self.scratch is not None:  # its first state was read in __init__; by now a call may have changed it
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
-    def on_word(self) -> None:
-        """Carry out a `Recycle`. With the current number it ends the call. With the next number it asks for another
+    def on_recycle(self) -> None:
+        """Carry out a `Recycle`. The number of the present call process ends its call. The next number asks for another
         call process, now or ahead of time."""
         said = os.read(fds.CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone
-        for seq, account in recycled(said):
-            if seq == self.seq:
+        for number, account in recycled(said):
+            if number == self.number:
                 self.sweep(account)
                 self.next()
-            elif seq != self.seq + 1:
+            elif number != self.number + 1:
                 os._exit(76)
             elif not self.options.standby:
                 self.offer()
@@ -198,11 +198,11 @@ class Init:
         """Report that the next call may come, with or without a waiting process."""
         if self.options.standby:
             self.offer()
-        os.write(fds.CONTROL, ready(self.seq, self.options.standby))
+        os.write(fds.CONTROL, ready(self.number, self.options.standby))
 
     def offer(self) -> None:
         """Provide a call process for the next call."""
-        self.seq += 1
+        self.number += 1
         if self.successor:
             self.child = self.successor
             os.kill(self.child, signal.SIGCONT)  # in case the finished call has stopped it, which should be impossible
@@ -233,12 +233,12 @@ class Init:
         os.close(gate)
 
     def rehearse(self) -> None:
-        """Run the steps of a call's end that change nothing. They write to the pages that the real end needs, so that
-        the next call does not wait for copies of them."""
+        """Run the steps of a call's end that change nothing. They copy the pages to which the real end will write, so
+        that the next call does not wait for the copies."""
         self.on_deaths()
         os.pread(self.children_fd, 64, 0)
-        exited(self.seq, 0, 0.0, 0)
-        ready(self.seq, waiting=True)
+        exited(self.number, 0, 0.0, 0)
+        ready(self.number, waiting=True)
         self.calls.poll(0)
         self.settings.now()
         if self.scratch is not None:
@@ -293,7 +293,7 @@ class Init:
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
-        os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
+        os.write(fds.CONTROL, exited(self.number, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
 
     def sweep(self, account: bool) -> None:
         """End the call. After this, no process of it is left, no file in the scratch, and no byte in the pipe."""

@@ -125,7 +125,7 @@ class Contexts:
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
         }
         self.reporter: LinkReporter
-        """That of the present call."""
+        """The reporter of the present call."""
         self.ready: tuple[ToolContext, LinkReporter] | None = self._made()
 
     def of(self, call_id: str, given: dict[str, Any], tool: Tool[..., object]) -> ToolContext:

@@ -72,14 +72,14 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             if type(value) is str and value.isascii() and "values" not in given:  # as below, for the usual result
                 return made(Result, (seq, {"output": value}))
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
-            return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None, tool)))
+            return made(Result, (seq, _payload(encode_return(value), encode_json(values) if values else None, tool)))
         if contexts.reporter.has_asked:
             from toolcell_tools.asking import went_on
 
             raise went_on(name)
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         payload, kept = encode_return(value, recorded), _values(ctx.values) if ctx.values else None
-        return Result(seq, _sent(payload, kept, tool, contexts.reporter.signals))
+        return Result(seq, _payload(payload, kept, tool, contexts.reporter.signals))
     except SystemExit as leaving:
         _leave(leaving)
     except MemoryError as error:
@@ -95,27 +95,29 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
 
 def _previewed(tool: AnyTool, call: Call, ctx: ToolContext | None) -> Result:
     """The tool's preview of a call. Values that it leaves in the context are not sent back."""
-    return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None, tool))
+    return Result(call.seq, _payload(encode_return(tool.preview(ctx, call.arguments).to_dict()), None, tool))
 
 
-def _sent(payload: dict[str, Any], values: Field, tool: AnyTool, signals: "Sequence[Signal]" = ()) -> dict[str, Field]:
+def _payload(
+    encoded: dict[str, Any], values: Field, tool: AnyTool, signals: "Sequence[Signal]" = ()
+) -> dict[str, Field]:
     """The payload of a result, without empty fields and without a display that repeats the output. `signals` are those
     that the tool has given through its context."""
-    output, display = payload["output"], payload["display"]
+    output, display = encoded["output"], encoded["display"]
     sent: dict[str, Field] = {"output": output}
     if display is not output and (type(output) is not str or display != display_of(output)):
         sent["display"] = display
-    if payload["artifacts"]:
-        sent["artifacts"] = payload["artifacts"]
-    if payload["content"]:
-        sent["content"] = payload["content"]
+    if encoded["artifacts"]:
+        sent["artifacts"] = encoded["artifacts"]
+    if encoded["content"]:
+        sent["content"] = encoded["content"]
     if values:
         sent["values"] = values
-    if signals or "signals" in payload:
+    if signals or "signals" in encoded:
         from toolcell_tools.signals import checked_signals
 
         sent["signals"] = cast(
-            "Field", checked_signals(tool.name, tool.signals, [*payload.get("signals", ()), *signals])
+            "Field", checked_signals(tool.name, tool.signals, [*encoded.get("signals", ()), *signals])
         )
     return sent
 

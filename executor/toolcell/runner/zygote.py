@@ -90,7 +90,7 @@ class Zygote:
         self.allow_missing: frozenset[str] = frozenset()
         self.prespawned: Prespawned | None = None
         self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
-        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # the kind of the next prespawned cell
+        self.next_kind: tuple[Identity, tuple[str, ...], bool] | None = None  # of the next prespawned cell
         self.poll = select.poll()
         # A cell gets its descriptors 1 to 5 from us, by number. Our own 1 and 2 are kept above them.
         self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, fds.FRAMES_OUT + 1) for fd in (1, 2)]
@@ -105,7 +105,7 @@ class Zygote:
         if is_on("code_pages"):
             pages.hand_on_code()
         while True:
-            events = self.poll.poll(None if self.like is None else PRESPAWN_AFTER_MS)
+            events = self.poll.poll(None if self.next_kind is None else PRESPAWN_AFTER_MS)
             if not events:
                 self.prespawn()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
@@ -115,20 +115,20 @@ class Zygote:
                         self.poll.register(child, select.POLLIN)
                 elif self.prespawned is not None and fd in (self.prespawned.child.pidfd, self.prespawned.mounts):
                     self.end_prespawned()  # it has died, or must not hold a mount that was removed
-                elif (id := self.behind(fd)) is not None:
-                    signal.pidfd_send_signal(self.shut(id), signal.SIGKILL)  # for the same reason
+                elif (id := self.unbound_cell(fd)) is not None:
+                    signal.pidfd_send_signal(self.close_door(id), signal.SIGKILL)  # must not hold that mount either
                 elif fd in self.cells:
                     self.poll.unregister(fd)
                     for id in [id for id, (pidfd, _door) in self.doors.items() if pidfd == fd]:
-                        self.shut(id)
+                        self.close_door(id)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
                     self.kill_orphans()
 
     def prespawn(self) -> None:
         """Prespawn the next cell, of the last cell's kind, while there is no request. It has no data of a session."""
-        assert self.like is not None
-        (identity, system, proc), self.like = self.like, None
+        assert self.next_kind is not None
+        (identity, system, proc), self.next_kind = self.next_kind, None
         self.end_prespawned()  # it did not fit
         try:
             self.prespawned = Prespawned(
@@ -154,11 +154,11 @@ class Zygote:
             self.prespawned.end()
             self.prespawned = None
 
-    def behind(self, mounts: int) -> int | None:
-        """The unbound cell whose door (its way to add mounts) has this descriptor."""
+    def unbound_cell(self, mounts: int) -> int | None:
+        """The id of the unbound cell whose door reports on this descriptor that mounts of the host have changed."""
         return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
 
-    def shut(self, id: int) -> int:
+    def close_door(self, id: int) -> int:
         """Forget the door of a cell that is complete, or will be killed. Returns the cell's pidfd."""
         pidfd, door = self.doors.pop(id)
         self.poll.unregister(door.mounts)
@@ -225,7 +225,7 @@ class Zygote:
         profile = CellProfile.from_wire(request.profile)
         identity = Identity.from_wire(request.identity)
         if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
-            self.like = identity, profile.system, profile.proc
+            self.next_kind = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
@@ -255,15 +255,15 @@ class Zygote:
             self.prespawned = None
         self.cells[child.pidfd] = child.pid
         if request.unbound:
-            self.leave_open(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
+            self.keep_door(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer(CellMade(request.id, child.pid), given)
         if child.listener >= 0:
             os.close(child.listener)  # only the supervisor may accept the cell's connections
         return child.pidfd
 
-    def leave_open(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
-        """Keep the door of a cell that will get its session's paths, whose likely owners are these."""
+    def keep_door(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
+        """Keep the door of a cell that will get its session's paths. `owners` are the likely owners of these."""
         try:
             door = Door(child.pid, identity)
         except OSError:
@@ -288,7 +288,7 @@ class Zygote:
             self.answer(CellFailed(id, *fields_of_failure(error)))
         else:
             self.answer(PathsBound(id))
-        self.shut(id)
+        self.close_door(id)
 
     def answer(
         self, message: Started | CellsRefused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()

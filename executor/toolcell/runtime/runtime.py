@@ -316,7 +316,8 @@ class Runtime:
             state.require_apart(str(self.settings.quarantine), "the quarantine")
 
     def _record_ended_approvals(self) -> None:
-        """Record the approvals that somebody has withdrawn or revoked, so that no row that is put back is valid."""
+        """Record the approvals that somebody has withdrawn or revoked. Then an earlier row that is put back into the
+        store is not valid."""
         if self._approvals is None or self._durable is None:
             return
         for id, how, request in self._approvals.newly_ended():

@@ -94,7 +94,7 @@ def _net(before: ChangedFile, change: ChangedFile) -> ChangedFile | None:
 
 @dataclass(eq=False, slots=True)
 class LookInThread:
-    """One look. `root` lives on as long as it hangs, so that no other one begins there."""
+    """One look at a workspace, in a thread. If it hangs, it keeps its `root` alive, so that no other look begins."""
 
     root: "TrackedRoot"
     work: Callable[[], object]

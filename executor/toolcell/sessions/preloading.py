@@ -50,8 +50,8 @@ def _all_of(module: str) -> list[object]:
 
 
 def _used_by(function: object) -> Iterator[object]:
-    """The values of the global names that a function uses, and those that functions of its module use in turn. They are
-    sent with it by value.
+    """The values of the global names that a function uses, and of the names that these functions use in turn, if they
+    are of its module. All of them are sent by value with the function.
     """
     pending, seen = [function], set[int]()
     while pending:

@@ -23,7 +23,7 @@ import anyio
 
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
-from toolcell.sessions.answering import ANSWER_S, HungFileSystem, WorkInThread
+from toolcell.sessions.hung import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.drafts import Drafts

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolcell.approvals.signing import Signer
 from toolcell.errors import UsageError
+
+from .signing import Signer
 
 __all__ = ["KeptSession", "SessionStore"]
 

@@ -13,12 +13,12 @@ def _recycle(process: int, account: bool) -> bytes:
     return b"".join(encode(to_fields(Recycle(process, account)), _LIMITS))
 
 
-def _ready(seq: int, waiting: bool) -> bytes:
-    return b"".join(encode(to_fields(Ready(seq, waiting)), _LIMITS))
+def _ready(process: int, waiting: bool) -> bytes:
+    return b"".join(encode(to_fields(Ready(process, waiting)), _LIMITS))
 
 
-def _exited(seq: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
-    return b"".join(encode(to_fields(Exited(seq, code, cpu_s, max_rss_bytes)), _LIMITS))
+def _exited(process: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
+    return b"".join(encode(to_fields(Exited(process, code, cpu_s, max_rss_bytes)), _LIMITS))
 
 
 def _recycled(frames: bytes) -> list[tuple[int, bool]]:

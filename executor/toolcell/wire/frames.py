@@ -31,7 +31,8 @@ REQUEST = 20  # a kind of message that may hold bytes: the body that a tool send
 OUTPUT = 21  # the other such kind: what a command of the call has printed
 _WITH_BYTES = frozenset((REQUEST, OUTPUT))
 _REPORTS = frozenset((18, 19, 23, 24, *_WITH_BYTES, *range(0xCC, 0xD4)))
-"""Second bytes in the bodies of progress, logs, requests and output, and of longer encodings of small integers."""
+"""The second byte of a body, which is the kind, in progress, logs, spans, requests and output. Also the first bytes of
+longer encodings of integers, because a cell may write any kind with one."""
 _NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 
 _IN_PIECES = 64 * 1024  # a longer frame gets a buffer of its own when so many bytes of it have arrived
@@ -123,8 +124,8 @@ def encode(
 ) -> list[Buffer]:
     """Return the buffers of one frame, to be written in order.
 
-    `values` are those of the one mapping among the fields that may have a long text, which is sent without a copy.
-    `last` is a value that is already `packed`; it replaces a last field that is None. Raises Unpackable.
+    `values` are the values of the one mapping among the fields that may hold a long text. Such a text is sent without a
+    copy. `last` is a value that is already `packed`; it replaces a last field that is None. Raises Unpackable.
     """
     if len(values) <= FEW:
         for value in values:
@@ -338,6 +339,10 @@ class FrameDecoder:
     def rest(self) -> memoryview | None:
         """A buffer for the rest of a large frame. Read into it, then `feed` the part of it that was filled."""
         return None if self._large is None else self._large.rest
+
+    def refuse(self, violation: Violation) -> None:
+        """Stay broken from now on. The frame could be decoded, and its message is not allowed."""
+        self.broken = violation
 
     def clear(self) -> None:
         """Forget partial data: the next byte starts a frame. A broken decoder stays broken."""

@@ -146,10 +146,13 @@ class Failed(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """No process of earlier calls is left. If `waiting`, a process waits for call number `seq`. Otherwise `seq` was the
-    last call, and a process is forked on request."""
+    """No process of earlier calls is left. If `waiting`, the call process of this number waits for its call. Otherwise
+    it was the last one, and the next is forked on request.
 
-    seq: int
+    The init numbers its call processes from 1. A kept process has one number for all its calls.
+    """
+
+    process: int
     waiting: bool
 
 
@@ -157,7 +160,7 @@ class Exited(NamedTuple):
     """The account of a call process that ended by itself, or whose `Recycle` asked for it: the exit code (or minus the
     signal), and the kernel's counts of CPU seconds and peak memory in bytes."""
 
-    seq: int
+    process: int
     code: int
     cpu_s: float
     max_rss_bytes: int
@@ -198,13 +201,14 @@ class BindSession(NamedTuple):
 
 
 class Recycle(NamedTuple):
-    """Call number `seq` is over: kill its remaining processes, clean up, and make the next standby. With `account`, the
-    init reports by `Exited` what the call process used, when no other process of the call is left.
+    """With the number of the present call process: its call is over. Kill the call's processes, clean up, and make the
+    next standby. With `account`, the init reports by `Exited` what the call process used, when no other process of the
+    call is left.
 
-    With the next call's number, `Recycle` asks for that call's process, now or ahead of time.
+    With the next number: make that call process, now or ahead of time.
     """
 
-    seq: int
+    process: int
     account: bool
 
 

@@ -7,8 +7,8 @@ The rules, which `sequence.FOLLOWS` and a few counters enforce:
 2. The first terminal frame (`Result` or `Error`) wins. Any frame after it is a violation.
 3. A request number is used once. At most `in_flight` requests wait until their replies are written. A call sends at
    most `frames` frames and `report_bytes` bytes of progress, logs and spans.
-4. The control socket carries `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
-   `Failed`.
+4. On the control socket, the init sends `Hello` (or `Failed`) first, then a `Ready` or an `Exited` for each call
+   process. Nothing follows `Failed`.
 5. A zygote first reports whether cells can be made. Each message of its socket is one frame.
 
 A violation is an event. A machine that has returned one stays broken and returns no further event.
@@ -63,7 +63,7 @@ from .messages import (
 )
 from .sequence import CALLED, DONE, FOLLOWS, IDLE, OPEN, OVER, SILENT, Stage, Way, following
 
-Event = Message | Violation
+WireEvent = Message | Violation
 ENVELOPE_BYTES: Final = 128
 """Bytes of a Result's frame besides output, content, artifacts, values and display: length, kind, number, keys."""
 
@@ -166,7 +166,7 @@ class SupervisorLink:
         """Note that the reply to this request is written, so that another request may wait."""
         self._replied.discard(request)
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the cell and return their events. Nothing is returned after the first Violation."""
         decoder = self._decoder
         if len(data) <= self._flat_bytes and self.state is CALLED and decoder.is_between_frames:
@@ -174,14 +174,14 @@ class SupervisorLink:
             if answer is not None and self._frames < self._call_limits.frames:
                 self.state = DONE
                 return [made(Result, (self.seq, answer))]
-        events: list[Event] = []
+        events: list[WireEvent] = []
         for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
             event = said if isinstance(said, Violation) else self._judge(said, size)
             if event is not None:
                 events.append(event)
                 if isinstance(event, Violation):
-                    decoder.broken = event
+                    decoder.refuse(event)
                     break
         return events
 
@@ -190,7 +190,7 @@ class SupervisorLink:
         """The number of the last finished call."""
         return self.seq - 1 if self.state is CALLED else self.seq
 
-    def _judge(self, message: Message, size: int) -> Event | None:
+    def _judge(self, message: Message, size: int) -> WireEvent | None:
         following = _FROM_CALL[self.state].get(type(message))
         if following is None or message[0] != self.seq:  # the first field of every message of a call process
             return self._misplaced(message)
@@ -325,18 +325,18 @@ class CellLink:
         self.state = CALLED
         return call
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the supervisor and return their events. Nothing is returned after the first Violation."""
-        events: list[Event] = []
+        events: list[WireEvent] = []
         frames = self._decoder.feed(data)
         self._partial = self._decoder.partial
         for frame in frames:
-            event: Event = from_fields(frame) if isinstance(frame, list) else frame
+            event: WireEvent = from_fields(frame) if isinstance(frame, list) else frame
             following = _TO_CALL[self.state].get(type(event)) if not isinstance(event, Violation) else None
             if following is None:
                 if not isinstance(event, Violation):
                     event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")
-                self._decoder.broken = event
+                self._decoder.refuse(event)
                 return [*events, event]
             self.state = following
             if isinstance(event, Call):
@@ -368,19 +368,19 @@ class ControlLink:
         self._said = said
         return buffers
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer) -> list[WireEvent]:
         """Take bytes from the init and return its messages. Nothing is returned after the first Violation."""
-        events: list[Event] = []
+        events: list[WireEvent] = []
         for frame in self._decoder.feed(data):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
             event = said if isinstance(said, Violation) else self._judge(said)
             events.append(event)
             if isinstance(event, Violation):
-                self._decoder.broken = event
+                self._decoder.refuse(event)
                 break
         return events
 
-    def _judge(self, message: Message) -> Event:
+    def _judge(self, message: Message) -> WireEvent:
         if isinstance(message, Hello) and message.version != VERSION:
             return Violation("protocol version", f"the cell speaks {message.version}, the supervisor {VERSION}")
         heard = following(Way.FROM_INIT, self._heard, message)
@@ -419,7 +419,7 @@ class ZygoteLink:
         self._said = said
         return frame
 
-    def receive(self, frame: bytes) -> Event:
+    def receive(self, frame: bytes) -> WireEvent:
         """The message of a frame, or a Violation."""
         (length,) = HEADER.unpack_from(frame) if len(frame) > HEADER.size else (0,)
         if len(frame) != HEADER.size + length:

@@ -32,7 +32,7 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.dispatch.execute import MOST_WAYS
+from toolcell.dispatch.execute import MOST_SUBMISSIONS
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.audit import ProtectedTree
@@ -526,7 +526,7 @@ async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while
     assert (workspace / "b.txt").read_text() == "b" and not (olds[0] / "b.txt").exists()
 
 
-@pytest.mark.parametrize("times", [MOST_WAYS - 1, MOST_WAYS])
+@pytest.mark.parametrize("times", [MOST_SUBMISSIONS - 1, MOST_SUBMISSIONS])
 async def test_a_call_whose_workspace_is_replaced_again_and_again_follows_it_so_often_and_no_more(
     times: int, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,8 +543,8 @@ async def test_a_call_whose_workspace_is_replaced_again_and_again_follows_it_so_
     async with supervise(base_tools()) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         result = await session.call("write", {"path": "a.txt", "content": "a"})
-    assert len(ways) == MOST_WAYS and (workspace / "a.txt").exists() == (times < MOST_WAYS)
-    assert (result.error is None) == (times < MOST_WAYS)
+    assert len(ways) == MOST_SUBMISSIONS and (workspace / "a.txt").exists() == (times < MOST_SUBMISSIONS)
+    assert (result.error is None) == (times < MOST_SUBMISSIONS)
     if result.error is not None:
         assert isinstance(result.error, Overloaded) and result.error.retryable
 

@@ -13,9 +13,9 @@ import toolcell.pool.cell as package
 from toolcell.pool.cell import state as module
 from toolcell.pool.cell.state import (
     AT_WORK,
-    BEGUN,
     ENDING,
     IDLE,
+    NOT_READY,
     TABLE,
     UNKNOWN,
     WITH_CALL,
@@ -119,7 +119,7 @@ def test_whoever_is_killed_is_known_by_then() -> None:
 
 
 def test_the_names_for_several_states_agree_with_the_table() -> None:
-    assert WITH_CALL < AT_WORK and not BEGUN & ENDING and not IDLE & ENDING
+    assert WITH_CALL < AT_WORK and not NOT_READY & ENDING and not IDLE & ENDING
     assert {following for (state, _), (following, _) in TABLE.items() if state in ENDING} <= ENDING
     ended = {TABLE[state, event][0] for state, event in TABLE if event in (Event.KILLED, Event.ORPHANED, Event.DIED)}
     assert ended | {State.RETIRING} == ENDING

@@ -6,6 +6,7 @@ Everything that happens to a call is an event in the cell's table. The table's a
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Never, Protocol
 
 from toolcell.fast.pipes import PIPE_BYTES, narrow
@@ -20,7 +21,7 @@ from toolcell.wire.protocol import SupervisorLink
 from .channels import Channels
 from .evidence import SHORT_CALL_S, limit_of_exit
 from .intake import READ_BYTES, STALL_S, Intake
-from .keeper import Keeper
+from .interface import CellOwner
 from .listener import ProxyListener
 from .meter import Meter
 from .state import Event, Machine, State
@@ -48,14 +49,14 @@ class Calls:
 
     def __init__(
         self,
-        owner: CallsOwner,
+        cell: CallsOwner,
         machine: Machine,
         channels: Channels,
         link: SupervisorLink,
         meter: Meter,
         deadlines: Deadlines,
         reactor: Reactor,
-        keeper: Keeper[Never],
+        pool: CellOwner[Never],
         *,
         kept: bool,
     ) -> None:
@@ -65,15 +66,15 @@ class Calls:
         self.listener: ProxyListener | None = None  # for connections to the cell's proxy, if its profile has one
         self._leaving: Run | None = None  # a concluded call whose processes may still exist
         self._sent = 0  # bytes, in this call
-        self._owner = owner
+        self._cell = cell
         self._machine = machine
         self._channels = channels
         self._link = link
         self._meter = meter
         self._deadlines = deadlines
-        self._keeper = keeper
+        self._pool = pool
         self._kept = kept
-        self.intake = Intake(self, channels, link, keeper.budgets, reactor, kept=kept)
+        self.intake = Intake(self, channels, link, pool.budgets, reactor, kept=kept)
 
     @property
     def state(self) -> State:
@@ -81,7 +82,7 @@ class Calls:
         return self._machine.state
 
     def on_bug(self) -> None:
-        self._owner.on_bug()
+        self._cell.on_bug()
 
     # -- under way ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class Calls:
         self.intake.catch_up()
         if run is not None and self.run is run:
             self.verdict = self.verdict or outcome
-            self._owner.on(Event.ENDED)
+            self._cell.on(Event.ENDED)
 
     def on_answer(self, outcome: Outcome) -> None:
         """The call's terminal frame has arrived."""
@@ -173,41 +174,45 @@ class Calls:
         assert run is not None
         self._meter.measure(run)
         if evidence.oom_killed_behind_an_answer():  # a child was killed, so the answer may be incomplete
-            outcome.ending, outcome.resource = "limit", "memory"
+            outcome = replace(outcome, ending="limit", resource="memory")
         elif outcome.reason == "again" and (evidence.forks_refused() or evidence.exceeded() == "processes"):
-            outcome.ending, outcome.resource = "limit", "processes"
+            outcome = replace(outcome, ending="limit", resource="processes")
         self.verdict = outcome
-        self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
+        self._cell.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
     def on_exceeded(self, resource: str) -> None:
-        """End the running call for a limit, once its processes are gone and its counts are exact. If the kernel is
-        about to kill a process, only the init's account has the peak memory of that process."""
+        """End the running call for a limit, once its processes are gone and its counts are exact. The init's account is
+        waited for: it alone has the peak memory of a process that the kernel is about to kill."""
         run = self.run
         if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
             self.verdict = Outcome(ending="limit", resource=resource)
-            self._owner.on(Event.EXCEEDED)
+            self._cell.on(Event.EXCEEDED)
 
     def on_violation(self, violation: Violation) -> None:
         """The cell broke the protocol or its pipe. Its call ends with this violation, and the cell is never reused."""
         if self.run is not None:
             self.run.on_incident(f"protocol violation: {violation}")
             self.verdict = Outcome(ending="violation", message=str(violation))
-            self._owner.on(Event.VIOLATED)
+            self._cell.on(Event.VIOLATED)
         else:
             self.report(f"protocol violation after the call's end: {violation}")
-            self._owner.on(Event.KILLED)
+            self._cell.on(Event.KILLED)
 
     def on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
-        self._owner.on(Event.KILLED)
+        self._cell.on(Event.KILLED)
 
     def _on_deadline(self) -> None:
         run = self.run
         self.intake.catch_up()  # a result that is already in the pipe is in time
         if run is not None and self.run is run and self.verdict is None:
-            self._owner.on(Event.TIMED_OUT)
+            self._cell.on(Event.TIMED_OUT)
+
+    def lose(self) -> None:
+        """Decide that the running call is lost, whatever was decided before."""
+        self.verdict = Outcome(ending="lost")
 
     def judge_lateness(self) -> None:
         """Decide the outcome of a call at its deadline: a timeout, or the limit that it has exceeded."""
@@ -294,15 +299,15 @@ class Calls:
             self._leaving = run
         run.end(outcome, now, later=ending)
         if run.exclusive:
-            self._keeper.on_call_ended(run)
+            self._pool.on_call_ended(run)
 
     def _settle(self) -> None:
         """Reset the counters, or end the cell: otherwise this call's use would be counted for the next call."""
         try:
             self._meter.evidence.settle()
         except OSError as error:
-            _log.warning("the counts of %r cannot be read: %s", self._owner, error)
-            self._owner.on(Event.KILLED)
+            _log.warning("the counts of %r cannot be read: %s", self._cell, error)
+            self._cell.on(Event.KILLED)
 
     def release(self) -> None:
         """Report that no process of the concluded call is left."""
@@ -327,7 +332,7 @@ class Calls:
         """Record that the answer of the call `run` was malformed. End the cell, if that was its last call."""
         run.on_incident(f"protocol violation: {what}")
         if self.last is run:
-            self._owner.on(Event.KILLED)
+            self._cell.on(Event.KILLED)
 
     def report(self, what: str) -> None:
         """Record, with the last call, something that was found after its end."""

@@ -15,7 +15,7 @@ from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.rivals import share_of_group
-from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
@@ -26,7 +26,7 @@ from toolcell_tools.preview import printable
 from .calls import Calls
 from .channels import Channels
 from .control import CellControl
-from .keeper import Binding, Keeper, Snapshot
+from .interface import Binding, CellOwner, Snapshot
 from .listener import ProxyListener
 from .meter import Meter
 from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
@@ -52,7 +52,7 @@ class Cell(Stateful):
         spec: CellSpec,
         reactor: Reactor,
         deadlines: Deadlines,
-        keeper: "Keeper[Cell]",
+        pool: "CellOwner[Cell]",
         *,
         cgroup: Cgroup | None,
         standby: bool,
@@ -72,7 +72,7 @@ class Cell(Stateful):
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
         self._deadlines = deadlines
-        self._keeper = keeper
+        self._pool = pool
         self._kept = kept
         self._standby = standby or kept
         self._served = 0  # the number of the last call process that had a call
@@ -80,16 +80,14 @@ class Cell(Stateful):
         self._swept_by = math.inf
         self._early: list[Ready | Exited] = []  # the init's messages that came before the zygote's
         wire_limits = WireLimits.for_results(limits.result_bytes)
-        keeper.budgets.expect(wire_limits.frame_bytes)
+        pool.budgets.expect(wire_limits.frame_bytes)
         control_link = ControlLink(CONTROL_LIMITS)
         load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
         self._link = SupervisorLink(wire_limits, kept=kept)
         self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
         self._channels = channels = Channels(reactor, self.on_bug)
         self._control = CellControl(self, channels, control_link)
-        self.calls = Calls(
-            self, self._machine, channels, self._link, self._meter, deadlines, reactor, keeper, kept=kept
-        )
+        self.calls = Calls(self, self._machine, channels, self._link, self._meter, deadlines, reactor, pool, kept=kept)
         intake = self.calls.intake
         channels.listen(intake.on_stdout, intake.on_stderr, intake.on_frames, self._control.on_readable)
         self._do = self._actions()
@@ -103,7 +101,7 @@ class Cell(Stateful):
             Action.DISOWN_INIT: self._disown_init,
             Action.BLAME: self._blame,
             Action.EXCUSE: self._excuse,
-            Action.ASK_FOR_PATHS: partial(self._keeper.on_lacking, self),
+            Action.ASK_FOR_PATHS: partial(self._pool.on_lacking, self),
             Action.INTRODUCE: self._introduce,
             Action.OFFER: self._offer,
             Action.MEASURE: calls.measure,
@@ -146,7 +144,7 @@ class Cell(Stateful):
         """End the cell while an exception is handled. A lost cell with an error is better than a call that never
         ends."""
         _log.exception("%r failed and is ended", self)
-        self.calls.verdict = Outcome(ending="lost")
+        self.calls.lose()
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
         self.calls.conclude()  # if an action raised the exception before this step
 
@@ -196,13 +194,13 @@ class Cell(Stateful):
             self._control.failure = Failed("enter", f"{late}; it was {at}.", "", cure)
         self.kill()
         if self._machine.state is State.DOOMED:
-            self._keeper.on_unanswered(self)
+            self._pool.on_unanswered(self)
 
     # -- serving a session --------------------------------------------------------------------------------------------
 
     def claim(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
         """Give the prewarmed cell to a session. `lacking` are the session's paths that the cell does not have yet. The
-        keeper's `on_lacking` is called when the cell can take them, which may be now. Raises Unpackable."""
+        pool's `on_lacking` is called when the cell can take them, which may be now. Raises Unpackable."""
         self.binding = Binding(lacking, self._control.pack(introduction_to(spec, lacking)))
         self.spec = spec
         if self._machine.state is State.UNBOUND:  # otherwise it is starting, and its start deadline is armed
@@ -258,7 +256,7 @@ class Cell(Stateful):
         if self._served != self._control.process:
             self._served = self._control.process
             if self._kept:
-                self._keeper.on_new_process(self, run)
+                self._pool.on_new_process(self, run)
 
     @property
     def ahead_due(self) -> float:
@@ -278,8 +276,8 @@ class Cell(Stateful):
         self._control.fork_ahead()
 
     def lower(self, nice: int) -> None:
-        """Nice the process of the running call, or of the call that is about to be sent, and the init that will sweep
-        it, or take that back. A kept process is left alone, because it serves later calls."""
+        """Nice the process of the call that is running or about to be sent, and the init that will sweep it; 0 takes it
+        back. A kept process is not niced, because it serves later calls."""
         if not self._kept:
             self._meter.lower(nice)
             if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
@@ -296,12 +294,12 @@ class Cell(Stateful):
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
         self._channels.to_call.clear()
-        # A task waits until no process of the call is left. The account (`Exited`) says so before the next fork,
-        # `Ready` only after it.
+        # If a task waits until no process of the call is left, the account is asked for: `Exited` comes before the next
+        # fork, `Ready` only after it.
         waited_for = run is not None and run.gone is not None
         self._control.sweep(account=count or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S
-        self._keeper.watch()
+        self._pool.watch()
 
     def _offer(self) -> None:
         if self._machine.state not in IDLE:
@@ -311,7 +309,7 @@ class Cell(Stateful):
         self._swept_by = math.inf
         self.idle_since = now = time.monotonic()
         self.is_quick = self._kept and self.calls.last is not None and now - self.calls.last.started_at < QUICK_S
-        self._keeper.on_idle(self)
+        self._pool.on_idle(self)
 
     # -- what the init says -------------------------------------------------------------------------------------------
 
@@ -336,7 +334,7 @@ class Cell(Stateful):
         if self._machine.state is State.JUDGED:
             self.calls.count_to_the_end()
         self.on(Event.SWEPT)
-        self._control.process = ready.seq
+        self._control.process = ready.process
         intake.drain()  # data after the end of the last call is a violation
         if self.doomed:
             return
@@ -415,7 +413,7 @@ class Cell(Stateful):
         self._meter.close()
         if self._pidfd >= 0:
             os.close(self._pidfd)
-        self._keeper.on_dead(self, None if self.binding is not None else self._control.failure)
+        self._pool.on_dead(self, None if self.binding is not None else self._control.failure)
 
     def _arm(self, seconds: float, action: Callable[[], None]) -> None:
         self._disarm()

@@ -14,7 +14,7 @@ from .channels import Channels
 READ_BYTES = 64 * 1024
 
 
-class Hearer(Protocol):
+class ControlOwner(Protocol):
     """The cell, as its control socket sees it."""
 
     def on_process(self, event: Ready | Exited) -> None: ...
@@ -25,10 +25,10 @@ class CellControl:
     """The control socket of one cell. The init numbers the call processes: `process` is the number of the present one,
     `asked` is the last number that was requested."""
 
-    __slots__ = ("_channels", "_hearer", "_link", "asked", "failure", "hello", "process")
+    __slots__ = ("_cell", "_channels", "_link", "asked", "failure", "hello", "process")
 
-    def __init__(self, hearer: Hearer, channels: Channels, link: ControlLink) -> None:
-        self._hearer = hearer
+    def __init__(self, cell: ControlOwner, channels: Channels, link: ControlLink) -> None:
+        self._cell = cell
         self._channels = channels
         self._link = link
         self.process = self.asked = 0
@@ -68,10 +68,10 @@ class CellControl:
             return  # the init is ending; its pidfd reports when
         for event in self._link.receive(data):
             if isinstance(event, (Ready, Exited)):
-                self._hearer.on_process(event)
+                self._cell.on_process(event)
             elif isinstance(event, Hello):
                 self.hello = event
             elif isinstance(event, Failed):
                 self.failure = event
             elif isinstance(event, Violation):
-                self._hearer.on_violation(event)
+                self._cell.on_violation(event)

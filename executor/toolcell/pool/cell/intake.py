@@ -17,7 +17,7 @@ from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run
 from toolcell.wire.frames import Violation
 from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result, SpanEnd, SpanStart
-from toolcell.wire.protocol import Event, SupervisorLink
+from toolcell.wire.protocol import SupervisorLink, WireEvent
 
 from .channels import Channels
 from .state import State
@@ -34,8 +34,8 @@ MOMENT_BYTES = 8 * 1024  # room for a few small frames, which a read needs
 STALL_S = 5.0  # without a byte of a large frame that has begun, while other calls wait for room
 
 
-class Speaker(Protocol):
-    """The part of a cell's calls that its intake uses."""
+class IntakeOwner(Protocol):
+    """The calls of a cell, as their intake sees them."""
 
     run: Run | None
     """The call that is under way."""
@@ -82,7 +82,7 @@ class Intake:
 
     def __init__(
         self,
-        calls: Speaker,
+        calls: IntakeOwner,
         channels: Channels,
         link: SupervisorLink,
         budgets: Budgets,
@@ -101,7 +101,7 @@ class Intake:
         self._frame: Ask | None = None  # for a large frame that is arriving
         self._moved = 0.0  # when bytes of that frame last arrived
         self.paused: Ask | None = None  # for room for more requests
-        self._backlog: deque[Event] = deque()  # frames that were read before the pause
+        self._backlog: deque[WireEvent] = deque()  # frames that were read before the pause
         self._dropping = False  # True in `drain` and `catch_up`, which serve no requests and never pause
         self.read_bytes = READ_BYTES  # per read, in this call
         self.received = 0  # bytes, in this call
@@ -144,7 +144,7 @@ class Intake:
             widen(fd, len(rest))
         return True
 
-    def _take_in(self, events: Sequence[Event]) -> None:
+    def _take_in(self, events: Sequence[WireEvent]) -> None:
         """Handle the events that were read, as far as there is room for their requests."""
         if len(events) > MANY_FRAMES:
             self.read_bytes = LEAST_READ_BYTES
@@ -155,7 +155,7 @@ class Intake:
                 self._backlog.extend(events[done:])
                 return
 
-    def _on_frame(self, event: Event) -> None:
+    def _on_frame(self, event: WireEvent) -> None:
         run = self._calls.run
         if type(event) is Result and run is not None and self._calls.verdict is None:
             self._calls.on_answer(Outcome("result", event.payload))
@@ -225,7 +225,7 @@ class Intake:
         if self._dropping:
             return
         if run is None:
-            if self._kept and self._calls.state is State.READY:  # handles wait for their replies: this is no request
+            if self._kept and self._calls.state is State.READY:  # no late request, because handles wait for replies
                 self._calls.on_violation(Violation("frame out of place", "a large one after the end of the call"))
             return  # otherwise nobody waits for the frame, and its process ends
         if self._decoder.of_report:

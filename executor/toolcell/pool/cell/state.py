@@ -257,12 +257,12 @@ IDLE: Final = frozenset({S.READY, S.UNBOUND})
 """States in which the cell waits for a call or for a session."""
 AT_WORK: Final = WITH_CALL | {S.SWEEPING}
 """States with a call under way or a sweep after it. The pool inspects such a cell periodically."""
-BEGUN: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
-"""States before the cell's first call."""
+NOT_READY: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
+"""States from which a cell becomes ready for its first call."""
 UNKNOWN: Final = frozenset({S.SPAWNING, S.DOOMED})
 """States in which the init's pid is unknown."""
 ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.ORPHANED, S.DEAD})
-"""States after which the cell has no further call."""
+"""States in and after which the cell gets no further call."""
 
 
 class Impossible(Exception):
@@ -313,7 +313,7 @@ class Stateful:
     @property
     def starting(self) -> bool:
         """Whether the cell is not ready for its first call yet."""
-        return self._machine.state in BEGUN
+        return self._machine.state in NOT_READY
 
     @property
     def doomed(self) -> bool:

@@ -7,6 +7,7 @@ several hundred pages.
 | module | what it does |
 |---|---|
 | `warm` | a standby runs a made-up call before the real one comes |
+| `requests` | the zygote goes through a made-up request after a fork |
 | `pages` | forks inherit the page tables of the interpreter's code |
 | `forks` | handlers of `os.register_at_fork` wait until a process that needs them |
 """

@@ -1,4 +1,4 @@
-"""Work on a tree in a thread, given up if the tree's file system does not answer."""
+"""Work on a tree in a thread, given up if the tree's file system hangs."""
 
 import threading
 from collections.abc import Callable, Sequence

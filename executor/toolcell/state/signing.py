@@ -1,4 +1,4 @@
-"""The signatures of stored approvals: HMAC-SHA256 over the kind of a row, its id and its text."""
+"""The signatures of rows in a state directory: HMAC-SHA256 over the kind of a row, its id and its text."""
 
 import hashlib
 import hmac

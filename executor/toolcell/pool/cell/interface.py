@@ -33,8 +33,8 @@ class Snapshot(NamedTuple):
     deadline_at: float = 0.0
 
 
-class Keeper(Protocol[C_contra]):
-    """The pool, as its cells see it. `Keeper[Never]` fits any kind of cell: it only uses the methods about calls."""
+class CellOwner(Protocol[C_contra]):
+    """The pool, as its cells see it. `CellOwner[Never]` fits any kind of cell: it only uses the methods about calls."""
 
     budgets: Budgets
 

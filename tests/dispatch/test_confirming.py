@@ -1,0 +1,18 @@
+"""The outcome of a call that has asked for a confirmation."""
+
+from typing import cast
+
+from toolcell.dispatch.confirming import pending
+from toolcell.dispatch.execute import Ran
+from toolcell.dispatch.route import Route
+from toolcell.pool.capture import Captured
+from toolcell.pool.run import NOTHING_USED, Outcome
+
+
+def test_a_call_that_waits_for_an_answer_shows_what_it_printed() -> None:
+    asked = Outcome("error", reason="confirm", message="Remove it?")
+    asked.stdout = Captured("found 3 files", 13, 0)
+    waits = pending(Ran(cast("Route", None), asked, NOTHING_USED), "c-1", "Remove it?")
+    assert waits.outcome.stdout.text == "found 3 files"
+    assert waits.confirmation == "c-1"
+    assert waits.outcome.ending == "result"
