@@ -174,6 +174,8 @@ def record_approval(
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
+    if request.asks == "confirmation":
+        data["asks"] = request.asks
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))

@@ -268,7 +268,8 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
     "finished" if it was sent and cannot have changed anything that lasts.
 
     Calls at the same time may have the same id. Then an end is that of the oldest of them. A call that was refused
-    before its intent was written has an end that says so, with `intended` false.
+    before its intent was written has an end that says so, with `intended` false. A call that asks for a confirmation
+    ends by that, so its question is not a call that waits.
     """
     open_: dict[tuple[str, str], list[_Open]] = {}
     for record in records:
@@ -279,7 +280,7 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
                 if waited is not None:
                     calls.remove(waited)
                 calls.append(_Open(record, is_started=True))
-            case "approval" if record.data.get("event") == "asked":
+            case "approval" if record.data.get("event") == "asked" and record.data.get("asks") != "confirmation":
                 calls.append(_Open(record, is_started=False))
             case "sent" if calls:
                 calls[-1].is_started = calls[-1].is_sent = True
