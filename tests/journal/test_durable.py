@@ -1,5 +1,6 @@
 """The durable journal: what it finds after a kill, and what happens if its files are damaged, lost or full."""
 
+import errno
 import os
 import sqlite3
 import time
@@ -190,6 +191,32 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     journal.close()
     assert kinds(tmp_path) == ["supervisor", "intent", "call", "supervisor"], "the end of b is written later"
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (errno.EIO, "Input/output error. Look at the disk."),
+        (errno.EROFS, "mount it so that it can be written."),
+        (errno.EDQUOT, "The user's quota is used up: free space there."),
+        (errno.EFBIG, "The limit on the size of files is reached"),
+    ],
+)
+def test_each_error_of_the_disk_has_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, cure: str
+) -> None:
+    def fails(fd: int, data: bytes) -> int:
+        os.write(fd, data[:10])  # as on a file system that tells of an error after a part
+        raise OSError(error, os.strerror(error))
+
+    journal, _found = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("toolcell.journal.log.write", fails)
+        why = journal.intend(intent("a"))
+    assert cure in why and "Free space there" not in why
+    assert journal.intend(intent("b")) == "", "nothing is left of the first"
+    journal.close()
+    assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
 
 
 def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(

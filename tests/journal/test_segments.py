@@ -1,5 +1,6 @@
 """A log that is cut into segments: the chain goes on, readers see one log, and the oldest are removed."""
 
+import errno
 import shutil
 import sqlite3
 import time
@@ -205,6 +206,20 @@ def test_a_disk_that_has_no_room_for_another_segment_keeps_the_one_that_is_open(
     log.append(record(5))
     assert numbers(tmp_path) == list(range(6)) and not closed_segments(tmp_path / "log")
     assert not log.broken
+
+
+def test_a_directory_that_takes_no_other_name_keeps_the_segment_that_is_open(
+    log: JournalLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_names: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    filled(log, segments=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.rename", no_room)
+        rotate(log)
+    log.append(record(5))
+    assert numbers(tmp_path) == list(range(6)) and not log.broken
 
 
 def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.errors import UsageError
+from toolcell.journal.cures import cure_of
 from toolcell.state.results import KeptCall, ResultStore
 from toolcell_tools.errors import Cancelled, SandboxUnavailable
 from toolcell_tools.result import ToolResult
@@ -123,8 +124,8 @@ class IdempotentCalls:
 
     def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
         _log.error("the idempotency key of the call %s cannot be kept: %s", call_id, error)
-        cure = "Free space on the disk of the state directory."
-        message = f"The call was not run, because its idempotency key could not be kept. {cure}"
+        cure = f"The state directory: {cure_of(error)}"
+        message = f"The call was not run, because its idempotency key could not be kept: {error}. {cure}"
         why = SandboxUnavailable(message=message, mechanism="", cure=cure)
         return ToolResult.build(error=why, call_id=call_id, session_id=self._session_id)
 
