@@ -8,7 +8,6 @@ also after a restart and from another process. The first answer counts.
 """
 
 import logging
-import sqlite3
 import time
 from collections.abc import Mapping
 from copy import deepcopy
@@ -112,7 +111,7 @@ async def put_up(
         kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
         store.leave(kept.id)
         entry = await in_thread(partial(store.get, kept.id))
-    except (sqlite3.Error, NoThread, UsageError):
+    except (NoThread, UsageError):
         _log.exception("approval of the call %s cannot be asked", request.call_id)
         return None
     if entry.state != "pending":
@@ -151,14 +150,17 @@ async def _answer(
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
             store.leave(kept.id)
-    except* (sqlite3.Error, NoThread, UsageError) as failures:
+    except* (NoThread, UsageError) as failures:
         failed = failures
     else:
         record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
-    record_approval(context, request, f"could not be asked: {failed.exceptions[0]}")
-    return _NOT_PUT_UP, "the request could not be kept"
+    why = failed.exceptions[0]
+    while isinstance(why, ExceptionGroup):
+        why = why.exceptions[0]
+    record_approval(context, request, f"could not be asked: {why}")
+    return _NOT_PUT_UP, f"the request could not be kept: {why}"
 
 
 def record_approval(
@@ -220,7 +222,7 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
     with anyio.CancelScope(shield=True):
         try:
             await in_thread(partial(store.withdraw, id))
-        except (sqlite3.Error, NoThread, UsageError):  # the answer came in this moment, and nobody will use it
+        except (NoThread, UsageError):  # the answer came in this moment, and nobody will use it
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
@@ -238,7 +240,7 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
 
 
 async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
-    """Ask the approver, and keep the answer."""
+    """Ask the approver, and keep the answer. Raises NoThread or UsageError if it cannot be kept."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
@@ -251,7 +253,7 @@ async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals,
         _log.exception("%r failed on %s", approver, request.id)
     try:
         await in_thread(partial(store.answer, request.id, answer, by))
-    except (sqlite3.Error, NoThread, TypeError, ValueError):  # the last two: arguments that are not JSON data
+    except (NoThread, TypeError, ValueError):  # the last two: arguments that are not JSON data
         _log.exception("the answer of %r to %s cannot be kept", approver, request.id)
         await in_thread(partial(store.answer, request.id, _NOT_PUT_UP, _FAILED))
     answered.set()

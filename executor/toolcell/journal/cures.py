@@ -1,10 +1,16 @@
 """What to do about an error of the files in a state directory, in words."""
 
 import errno
+import os
 import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
+from toolcell.errors import UsageError
+
 READ_ONLY: Final = "Its file system is read-only: use another directory, or mount it so that it can be written."
+_DAMAGED: Final = "It is damaged: restore a copy, or move it away while no supervisor runs."
 _OF_ERRNO: Final = {
     errno.EACCES: "Give it to the user of this program.",
     errno.EPERM: "Give it to the user of this program.",
@@ -14,9 +20,9 @@ _OF_ERRNO: Final = {
     errno.EFBIG: "The limit on the size of files is reached: raise it (ulimit -f).",
     errno.EMFILE: "The limit on open files is reached: raise it (ulimit -n).",
     errno.ENOENT: "Something in it was removed meanwhile. Start again.",
+    errno.EBADMSG: _DAMAGED,
     errno.ELOOP: "It is a symbolic link where there must be a file. Remove the link.",
 }
-_DAMAGED: Final = "It is damaged: restore a copy, or move it away while no supervisor runs."
 _OF_SQLITE: Final = {
     sqlite3.SQLITE_FULL: _OF_ERRNO[errno.ENOSPC],
     sqlite3.SQLITE_IOERR: "Look at the disk: it fails, or a quota or the limit on the size of files is reached.",
@@ -35,3 +41,17 @@ def cure_of(error: Exception) -> str:
         code: int = getattr(error, "sqlite_errorcode", 0)  # an error of the module has none
         return _OF_SQLITE.get(code & _PRIMARY, _LOOK)
     return _OF_ERRNO.get(error.errno or 0, _LOOK) if isinstance(error, OSError) else _LOOK
+
+
+@contextmanager
+def told(name: str) -> Generator[None]:
+    """Raise UsageError, with the cure, in place of an error of the file of this name, or of another that the error
+    names."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            name = os.path.basename(error.filename or name)
+            why = error.strerror or why
+        raise UsageError(f"{name} cannot be used: {why}. {cure_of(error)}") from error

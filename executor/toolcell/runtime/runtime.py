@@ -329,7 +329,7 @@ class Runtime:
         return overview(self.services, self._sessions.values())
 
     def _close_state(self) -> None:
-        with suppress(sqlite3.Error):  # the next supervisor finds them
+        with suppress(UsageError):  # the next supervisor finds them
             self._record_ended_approvals()
         if self._approvals is not None:
             self._approvals.close()
@@ -499,7 +499,13 @@ class Runtime:
         }
         if kept is not None:
             restore(core, kept)
-            self.forget_kept(core)
+            try:
+                self.forget_kept(core)
+            except UsageError:
+                core.stop_clock()
+                services.pool.end_session(id)
+                del self._sessions[id]
+                raise
             data["event"] = "resumed"
         services.journal.write(Record("session", id, data=data))
         if opening.session_id and self._durable is not None:
@@ -545,8 +551,9 @@ class Runtime:
             return
         try:
             self._kept.keep(kept_of(session))
-        except sqlite3.Error as error:
-            raise UsageError(f"The suspended session {session.caller.id} could not be written: {error}.") from error
+        except UsageError as error:
+            id = session.caller.id
+            raise UsageError(f"The session {id} is suspended, but not kept for a restart: {error}") from error
 
     def resume(
         self,
@@ -705,7 +712,10 @@ class Runtime:
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
         if self._kept is not None:
-            self._kept.drop(session.caller.id)
+            try:
+                self._kept.drop(session.caller.id)
+            except UsageError:
+                _log.exception("the row of the session %s, which is closed, is not removed", session.caller.id)
         self.services.gate.breaker.forget(session.caller.id)
 
     def forget_kept(self, session: SessionCore) -> None:

@@ -17,6 +17,7 @@ __all__ = ["KeptCall", "ResultStore"]
 _log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
+NAME: Final = "results.sqlite"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     kind TEXT NOT NULL, session TEXT NOT NULL, id TEXT NOT NULL, asked TEXT NOT NULL, call TEXT NOT NULL,
