@@ -10,7 +10,7 @@ from typing import Final
 from toolcell.errors import UsageError
 
 READ_ONLY: Final = "Its file system is read-only: use another directory, or mount it so that it can be written."
-_DAMAGED: Final = "It is damaged: restore a copy, or move it away while no supervisor runs."
+_DAMAGED: Final = "It is damaged, or its disk fails: look at the disk, and restore a copy."
 _OF_ERRNO: Final = {
     errno.EACCES: "Give it to the user of this program.",
     errno.EPERM: "Give it to the user of this program.",

@@ -127,7 +127,13 @@ def row_of(entry: JournalEntry) -> tuple[int, float, str, str, str, str]:
     """The row of an entry."""
     record = entry.record
     data = json.dumps(with_digest(record.data), ensure_ascii=True, default=repr)
-    return (entry.head.number, record.at, record.kind, record.session_id, record.call_id, data)
+    kind, session_id, call_id = map(in_unicode, (record.kind, record.session_id, record.call_id))
+    return (entry.head.number, record.at, kind, session_id, call_id, data)
+
+
+def in_unicode(text: str) -> str:
+    """The text with an escape for each lone surrogate, which SQLite cannot take."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def opened_index(path: Path) -> Index:

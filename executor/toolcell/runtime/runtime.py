@@ -570,7 +570,7 @@ class Runtime:
         if here is not None:
             here.wake()
             return here
-        kept = None if self._kept is None else self._kept.find(id)
+        kept = self._kept.find(id) if self._kept is not None and misuse.is_key(id) else None
         if kept is None:
             where = "" if self._kept is not None else " This supervisor has no state directory."
             raise UsageError(f"There is no suspended session {id!r}.{where}")

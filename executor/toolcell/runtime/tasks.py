@@ -80,7 +80,8 @@ class CallTask:
             self._scope.cancel()
 
     async def run(self, call: Callable[[], Awaitable[ToolResult]], store: ResultStore | None) -> None:
-        """Run the call in the present task, and keep its result."""
+        """Run the call in the present task, and keep its result. If it cannot be kept, the next supervisor asks the
+        journal what became of the call."""
         why = "The task was cancelled."
         if self._scope.cancel_called:
             self._result = self._unstarted("It was cancelled before.")
@@ -99,7 +100,7 @@ class CallTask:
             if store is not None:
                 store.finish(self._kept, self._result)
             self.is_kept = True
-        except sqlite3.Error:  # a full disk, for example: the next supervisor asks the journal what became of it
+        except (sqlite3.Error, ValueError):  # a full disk, for example, or an id of the call with a lone surrogate
             _log.exception("the result of the task %s cannot be kept", self.id)
         self._ended.set()
 

@@ -117,7 +117,7 @@ class IdempotentCalls:
                 self._store.forget(call)
             else:
                 self._store.finish(call, result)
-        except sqlite3.Error:
+        except (sqlite3.Error, ValueError):  # the latter: text with a lone surrogate, such as the id of the call
             _log.exception("the result of the call %s cannot be kept for its idempotency key", call.call_id)
             return False
         return True

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from toolcell.journal.database import in_unicode
 from toolcell_tools.errors import CallOutcome, Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -92,7 +93,7 @@ class ResultStore:
     def begin(self, call: KeptCall) -> None:
         """Keep a call that begins, in place of an earlier one with the same key."""
         text = None if call.result is None else call.result.model_dump_json()
-        values = (*call[:5], time.time(), text)
+        values = (*call[:4], in_unicode(call.call_id), time.time(), text)
         self._database.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         self._changes += 1
 

@@ -29,6 +29,7 @@ from toolcell import (
 )
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
+from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
 Supervise = Callable[..., Supervisor]
@@ -239,6 +240,51 @@ async def test_arguments_that_are_no_json_data_are_a_validation_error_also_with_
     reader.verify()
     kept = [each.record for each in reader.entries() if each.record.call_id == "call k"]
     assert [record.kind for record in kept] == ["call"] and kept[0].data["error"] == "validation"
+
+
+@host_tool
+def answer(fail: bool) -> str:
+    """Answer, or fail."""
+    if fail:
+        raise ValueError("\ud800")
+    return "answered"
+
+
+async def test_an_id_with_a_lone_surrogate_stands_in_the_way_of_no_record_and_no_start(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    """A provider's JSON may have one in the id of a call."""
+    odd = "c\ud800"
+    for start in range(2):
+        async with supervise([append, answer], state=state) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            assert isinstance((await session.call("append", {"line": "a"}, call_id=odd)).error, ValidationError)
+            for _again in range(2):
+                with anyio.fail_after(10):
+                    result = await session.call("answer", {"fail": False}, call_id=odd, idempotency_key="k")
+                error = result.error
+                assert result.output == "answered" if start == 0 else error and error.outcome == "outcome unknown"
+            task = session.start("answer", {"fail": False}, call_id=odd, task_id="t")
+            with anyio.fail_after(10):
+                assert (await task.result()).is_error == bool(start)
+            durable = runtime_of(supervisor).services.durable
+            await until(lambda durable=durable: durable is not None and durable._log.synced > 0)
+            assert durable is not None and not durable.failure
+            with pytest.raises(UsageError, match="session_id is not valid Unicode"):
+                await supervisor.open_session("main", workspace=workspace, session_id=odd)
+            with pytest.raises(UsageError, match="no suspended session"):
+                await supervisor.resume_session(odd)
+    directory = StateDirectory(state)
+    JournalReader(directory.log, directory.database).verify()
+
+
+async def test_a_host_tool_that_raises_text_with_a_lone_surrogate_has_failed(
+    supervise: Supervise, workspace: Path
+) -> None:
+    async with supervise([answer]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("answer", {"fail": True})).error
+        assert isinstance(error, ExecutionError) and error.message == "ValueError: ?"
 
 
 async def test_a_task_has_the_arguments_of_its_start(supervise: Supervise, workspace: Path, state: Path) -> None:
