@@ -118,12 +118,12 @@ class IdempotentCalls:
             else:
                 self._store.finish(call, result)
         except (sqlite3.Error, ValueError):  # the latter: text with a lone surrogate, such as the id of the call
-            _log.exception("the result of the call %s cannot be kept for its idempotency key", call.call_id)
+            _log.exception("the result of the call %r cannot be kept for its idempotency key", call.call_id)
             return False
         return True
 
     def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
-        _log.error("the idempotency key of the call %s cannot be kept: %s", call_id, error)
+        _log.error("the idempotency key of the call %r cannot be kept: %s", call_id, error)
         cure = f"The state directory: {cure_of(error)}"
         message = f"The call was not run, because its idempotency key could not be kept: {error}. {cure}"
         why = SandboxUnavailable(message=message, mechanism="", cure=cure)
