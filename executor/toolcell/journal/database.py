@@ -80,9 +80,10 @@ class Index:
 
     def forget(self, head: Head) -> None:
         """Remove the entries up to this head, whose segments of the log were removed. The approvals stay, so that none
-        is used again, and so do the intents of calls without an end."""
+        is used again, and so do the intents and the effects of calls without an end."""
         self._database.execute(
-            "DELETE FROM records WHERE number <= ? AND kind NOT IN ('approval', 'supervisor') AND NOT (kind = 'intent' "
+            "DELETE FROM records WHERE number <= ? AND kind NOT IN ('approval', 'supervisor') AND NOT "
+            "((kind = 'intent' OR (kind = 'operation' AND data LIKE '%\"effect\": true%')) "
             "AND NOT EXISTS (SELECT 1 FROM records AS later WHERE later.call = records.call "
             "AND later.session = records.session AND later.kind IN ('call', 'denied') "
             "AND later.number > records.number))",

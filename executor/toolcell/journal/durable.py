@@ -5,6 +5,7 @@ supervisor, an intent without an end belongs to a call that was interrupted: `in
 """
 
 import logging
+import math
 import sqlite3
 import sys
 import threading
@@ -54,6 +55,8 @@ class DurableJournal:
         self._failure = ""
         self._unwritten: deque[Record] = deque(maxlen=MOST_UNWRITTEN)
         self._index_failure = ""
+        self.since = math.inf
+        """The time in Unix seconds from which on the log had all records when it was opened."""
         self._log = JournalLog(log, also, most_bytes)
         self._index_path = index
         self._filler: threading.Thread | None = None
@@ -78,6 +81,8 @@ class DurableJournal:
         try:
             self._require_log_of(index)
             index.fill(self._log.open(index.head, index.size))
+            with LogFile(self._log.path) as file:
+                self.since = next((each.record.at for each in entries(file, file.head, file.begin)), math.inf)
             unended = [each for call in index.unended(_SINCE_LAST_START) for each in _of_call(index, call)]
             found = [
                 Record("call", record.session_id, record.call_id, _interruption(record, outcome))

@@ -285,7 +285,7 @@ class Runtime:
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
-                self._results.settle(each, ends.get((each.session_id, each.call_id)))
+                self._results.settle(each, ends.get((each.session_id, each.call_id)), self._durable.since)
             used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
             self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
             if self._durable.has_gap and (number := self._approvals.end_answers()):

@@ -30,7 +30,8 @@ Kind = Literal["key", "task"]
 
 
 class KeptCall(NamedTuple):
-    """A call that began. `asked` is a digest of its tool and arguments. `result` is None until it ends."""
+    """A call that began. `asked` is a digest of its tool and arguments. `result` is None until it ends. `at` is
+    the time of the last change, in Unix seconds."""
 
     kind: Kind
     session_id: str
@@ -38,6 +39,7 @@ class KeptCall(NamedTuple):
     asked: str
     call_id: str
     result: ToolResult | None
+    at: float = 0.0
 
 
 class ResultStore:
@@ -114,10 +116,11 @@ class ResultStore:
         """The calls without a result."""
         return self._calls("result IS NULL")
 
-    def settle(self, call: KeptCall, end: Mapping[str, object] | None) -> None:
+    def settle(self, call: KeptCall, end: Mapping[str, object] | None, since: float) -> None:
         """Decide what a call means that had no result when the supervisor was killed. `end` is the end of the call in
-        the journal, None if the call was never sent."""
-        outcome: CallOutcome = "not started"
+        the journal. Without one, the call was never sent, unless it began before `since`: the journal may have lost its
+        end."""
+        outcome: CallOutcome = "outcome unknown" if call.at < since else "not started"
         if end is not None:
             outcome = "outcome unknown" if end.get("error") is None else _outcome(end)
         if call.kind == "key" and outcome != "outcome unknown":
@@ -125,6 +128,8 @@ class ResultStore:
             return
         if end is not None and end.get("error") is None:
             message = "The call has finished, but its supervisor was killed before its result was kept."
+        elif end is None and outcome == "outcome unknown":
+            message = "The supervisor was killed before the result was kept, and the journal has lost the call's end."
         else:
             message = f"The supervisor was killed before the call ended: {outcome}."
         sent = outcome != "not started"
@@ -133,11 +138,11 @@ class ResultStore:
 
     def _calls(self, where: str, *values: object) -> list[KeptCall]:
         rows = self._database.execute(
-            f"SELECT kind, session, id, asked, call, result FROM calls WHERE {where}", values
+            f"SELECT kind, session, id, asked, call, result, at FROM calls WHERE {where}", values
         ).fetchall()
         return [
-            KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session))
-            for kind, session, id, asked, call, text in rows
+            KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session), at)
+            for kind, session, id, asked, call, text, at in rows
         ]
 
 

@@ -1,7 +1,9 @@
 """Results that outlive the supervisor: idempotency keys and tasks, and what each error says of its call."""
 
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from toolcell import (
     ErrorBase,
     ExecutionError,
     PermissionDenied,
+    Record,
     Session,
     Supervisor,
     Timeout,
@@ -28,6 +31,7 @@ from toolcell import (
     tool,
 )
 from toolcell.journal.reading import JournalReader
+from toolcell.journal.segments import closed_segments
 from toolcell.state import StateDirectory
 from toolcell.supervisor import runtime_of
 
@@ -143,6 +147,40 @@ async def test_a_call_that_was_killed_does_not_run_again_under_its_key(
         assert isinstance(result.error, Cancelled) and result.error.outcome == "outcome unknown"
         assert "killed before the call ended" in result.for_model()
     assert lines(workspace) == ["a"]
+
+
+async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result could not be kept, and the segment of the log that has the call's end was removed since."""
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 0.05)
+    directory, most = StateDirectory(state), 1_048_576
+    async with supervise([append], state=state, journal_bytes=most) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("append", {"line": "a"}, idempotency_key="k")).output == 1
+        session.start("append", {"line": "b"}, task_id="t")
+        assert (await supervisor.task("t").result()).output == 2
+        with closing(sqlite3.connect(directory.results)) as database, database:
+            database.execute("UPDATE calls SET result = NULL")
+        durable = runtime_of(supervisor).services.durable
+        assert durable is not None
+        for _try in range(60):
+            for _record in range(4):
+                durable.write(Record("log", "s", data={"text": "x" * 60_000, "fields": {"y": "x" * 60_000}}))
+            await anyio.sleep(0.3)
+            if closed_segments(directory.log) and closed_segments(directory.log)[0].begin > 0:
+                break
+    with closing(sqlite3.connect(directory.database)) as database:
+        assert database.execute("SELECT count(*) FROM records WHERE call != ''").fetchone() == (0,)
+    async with supervise([append], state=state, journal_bytes=most) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        for error in (
+            (await session.call("append", {"line": "a"}, idempotency_key="k")).error,
+            (await supervisor.task("t").result()).error,
+        ):
+            assert isinstance(error, Cancelled) and error.outcome == "outcome unknown"
+            assert "the journal has lost the call's end" in error.message
+    assert lines(workspace) == ["a", "b"]
 
 
 async def test_a_key_runs_once_if_its_session_is_closed_and_opened_again_meanwhile(
