@@ -224,6 +224,25 @@ async def test_a_key_stands_for_one_tool_and_its_arguments_also_after_a_restart(
     assert lines(workspace) == ["a"]
 
 
+async def test_a_call_that_waits_for_the_one_with_its_key_ends_in_its_own_time(
+    supervise: Supervise, workspace: Path
+) -> None:
+    async with supervise([append]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        call = {"line": "a", "seconds": 3.0}
+        ended: list[ToolResult] = []
+
+        async def first() -> None:
+            ended.append(await session.call("append", call, idempotency_key="k"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            await until(lambda: lines(workspace) == ["a"])
+            assert isinstance((await session.call("append", call, timeout=0.2, idempotency_key="k")).error, Timeout)
+            assert not ended
+        assert (await session.call("append", call, timeout=0.2, idempotency_key="k")).output == 1
+
+
 @pytest.mark.parametrize("key", ["", "\udcff", "k" * 1025])
 async def test_a_key_that_cannot_be_kept_is_refused(
     supervise: Supervise, workspace: Path, state: Path, key: str
