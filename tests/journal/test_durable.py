@@ -236,6 +236,28 @@ def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
     assert [outcome for _intent, outcome in interrupted(records)] == ["outcome unknown"]
 
 
+def test_no_call_begins_before_the_use_of_its_approval_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for the short record, and none for the long one."""
+    room = 1_000
+
+    def bounded(fd: int, data: bytes) -> int:
+        if len(data) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(fd, data)
+
+    journal, _found = opened(tmp_path)
+    monkeypatch.setattr("toolcell.journal.log.write", bounded)
+    journal.write(Record("approval", "main-1", "a", {"request": "r", "used": True, "reason": "x" * 2_000}))
+    assert "No space left" in journal.intend(intent("a"))
+    room = 10_000
+    assert journal.intend(intent("a")) == ""
+    monkeypatch.undo()
+    journal.close()
+    assert kinds(tmp_path) == ["supervisor", "approval", "intent", "supervisor"]
+
+
 def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> None:
     """Some file systems make a file longer before its data is on the disk. What is missing then reads as zeros."""
     journal, _found = opened(tmp_path)

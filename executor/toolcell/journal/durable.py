@@ -54,6 +54,7 @@ class DurableJournal:
         self.beside = beside
         self._failure = ""
         self._unwritten: deque[Record] = deque(maxlen=MOST_UNWRITTEN)
+        self._writing_late = threading.Lock()
         self._index_failure = ""
         self.since = math.inf
         """The time in Unix seconds from which on the log had all records when it was opened."""
@@ -148,14 +149,18 @@ class DurableJournal:
 
     def _write_late(self) -> None:
         """Append the records that could not be, in order. Raises JournalFull."""
-        while self._unwritten:
-            self._log.append(self._unwritten[0])
-            self._unwritten.popleft()
+        with self._writing_late:
+            while self._unwritten:
+                self._log.append(self._unwritten[0])
+                self._unwritten.popleft()
 
     def intend(self, record: Record, shared: SharedFacts | None = None) -> str:
-        """Append the intent of a call, whose data follows the `shared` facts. Returns why the call must not be sent, ""
-        if it may be. A model may read that, so it does not name the file."""
+        """Append the intent of a call, whose data follows the `shared` facts. If records of approvals wait for room,
+        they come first: one may be the use of this call's approval. Returns why the call must not be sent, "" if it may
+        be. A model may read that, so it does not name the file."""
         try:
+            if self._unwritten and any(each.kind == "approval" for each in self._unwritten):
+                self._write_late()
             self._log.append(record, shared)
         except JournalFull as error:
             return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
