@@ -85,7 +85,15 @@ def pay() -> None:
 def ask(ctx: ToolContext) -> bool:
     return bool(ctx.confirm("Really?", None))
 
+def fill_up():
+    try:
+        while True:
+            fill.write(bytes(512))
+    except OSError:
+        pass
+
 async def refused(work):
+    fill_up()  # a try to write the status, for example, gives room back
     try:
         result = work()
         if hasattr(result, "__await__"):
@@ -105,7 +113,7 @@ class Yes:
         return Approved()
 
 async def main():
-    global is_full
+    global is_full, fill
     state, kept = top / "disk" / "state", 0
     async with Supervisor([append, pay, ask], state=state, approval_timeout_s=5) as supervisor:
         asking, asked = [
@@ -121,11 +129,7 @@ async def main():
         session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
         assert (await session.call("append", {"line": "first"}, idempotency_key="first")).output == 1
         fill = open(top / "disk" / "fill", "wb", buffering=0)
-        try:
-            while True:
-                fill.write(bytes(512))
-        except OSError:
-            pass
+        fill_up()
         for _ in range(100):
             result = await session.call("append", {"line": "x" * 300})
             if result.error is not None:
