@@ -19,6 +19,8 @@ from typing import Any, Final, Self
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
+from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
 
 from .ended import EndedBy, EndedList
@@ -442,6 +444,10 @@ def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mappi
     if problem is not None:
         where = "".join(f"[{step!r}]" for step in problem.instance_path)
         raise UsageError(f"The arguments do not fit the tool {request.tool!r}: {where} {problem.message}".rstrip())
+    try:
+        encode_json(dict(arguments))
+    except Unencodable as error:
+        raise UsageError(f"The arguments cannot be sent to the tool {request.tool!r}: {error}") from None
 
 
 def _standing(
