@@ -19,6 +19,8 @@ _log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
 NAME: Final = "results.sqlite"
+BUSY_S: Final = 0.25
+"""The time to wait for a lock. Only this process writes, and its event loop waits meanwhile."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     kind TEXT NOT NULL, session TEXT NOT NULL, id TEXT NOT NULL, asked TEXT NOT NULL, call TEXT NOT NULL,
@@ -50,7 +52,7 @@ class ResultStore:
         self._wal = path.with_name(path.name + "-wal")
         self._synced = -1
         self._changes = 0
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)

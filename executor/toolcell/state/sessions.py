@@ -12,6 +12,8 @@ from toolcell.approvals.signing import Signer
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 
+from .results import BUSY_S
+
 __all__ = ["KeptSession", "SessionStore"]
 
 KEPT_S: Final = 30 * 86_400.0
@@ -40,7 +42,7 @@ class SessionStore:
         """Raises sqlite3.Error or OSError."""
         self._signer = Signer(key)
         self._closed: set[str] = set()  # sessions whose rows are to be removed
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)

@@ -413,6 +413,23 @@ async def test_a_damaged_database_that_cannot_be_made_again_is_named(
         pass
 
 
+async def test_a_program_that_holds_a_lock_on_the_results_does_not_hold_up_the_supervisor(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with closing(sqlite3.connect(StateDirectory(state).results, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            error = (await session.call("append", {"line": "a"}, idempotency_key="k")).error
+            assert time.monotonic() - began < 3
+            assert isinstance(error, SandboxUnavailable) and "end that program" in error.cure
+            with pytest.raises(UsageError, match=r"database is locked\. Another program holds its lock"):
+                session.start("append", {"line": "a"})
+        assert (await session.call("append", {"line": "a"}, idempotency_key="k")).output == 1
+    assert (workspace / "lines.txt").read_text() == "a\n"
+
+
 async def test_a_result_that_cannot_be_read_does_not_run_again(
     supervise: Supervise, workspace: Path, state: Path
 ) -> None:
