@@ -156,11 +156,11 @@ async def _answer(
         record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
-    why = failed.exceptions[0]
-    while isinstance(why, ExceptionGroup):
-        why = why.exceptions[0]
-    record_approval(context, request, f"could not be asked: {why}")
-    return _NOT_PUT_UP, f"the request could not be kept: {why}"
+    cause: Exception = failed
+    while isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[0]
+    record_approval(context, request, f"could not be asked: {cause}")
+    return _NOT_PUT_UP, f"the request could not be kept: {cause}"
 
 
 def record_approval(
