@@ -22,6 +22,7 @@ import ctypes  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
+from contextlib import suppress  # noqa: E402
 from fcntl import F_DUPFD_CLOEXEC, fcntl  # noqa: E402
 from importlib import import_module  # noqa: E402
 
@@ -77,7 +78,7 @@ def main(connection: socket.socket) -> None:
             zygote.main(given)
         answer, pidfds = str(pid).encode(), [os.pidfd_open(pid)] if pid > 0 else []  # a zombie until its parent waits
         if received[2:]:
-            with socket.socket(fileno=received.pop()) as asker:
+            with socket.socket(fileno=received.pop()) as asker, suppress(BrokenPipeError):  # it may have been killed
                 socket.send_fds(asker, [answer], pidfds)
         else:
             connection.send(answer)

@@ -1,9 +1,10 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
 import anyio
@@ -234,9 +235,9 @@ class Session:
         `timeout` is the call's whole time in seconds, including the wait for a process. Without it, the tool's own
         timeout applies, or the profile's `wall_s`. `repair` is asked for better arguments after a validation error, at
         most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result. If the first
-        call ended with an error, the next one runs, unless the outcome of the first is unknown. The same key with
-        another tool or other arguments is a UsageError. With a state directory, keys hold after a restart, in a session
-        of the same id.
+        call ended with an error, the next one runs, unless the outcome of the first is unknown. If the first runs
+        longer than the `timeout` of a later call, that one has a Timeout. The same key with another tool or other
+        arguments is a UsageError. With a state directory, keys hold after a restart, in a session of the same id.
         `on_progress(message, fraction)` is called with the tool's progress. `on_output(stream, text)` is called live
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
@@ -295,8 +296,15 @@ class Session:
             return await step(context, name, arguments, repair)
         context = context._replace(fate=CallFate())
         asked = (name, json_of(arguments))
-        run = partial(step, context, name, arguments, repair)
-        return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
+        if timeout is None:
+            run = partial(step, context, name, arguments, repair)
+            return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
+        end = monotonic() + timeout
+
+        def in_time() -> Awaitable[ToolResult]:
+            return step(context._replace(timeout_s=max(0.001, end - monotonic())), name, arguments, repair)
+
+        return await core.idempotent.once(idempotency_key, asked, in_time, call_id, context.fate, timeout)
 
     async def call_again(self, confirmation: str, **options: Unpack[CallOptions]) -> ToolResult:
         """Make the call again that asked for this confirmation, `result.confirmation`, when it is answered. It has the

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
-from toolcell.approvals.store import Unusable
+from toolcell.approvals.ended import MOST_BYTES
+from toolcell.approvals.store import ENDED_FILE, Unusable
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -289,6 +290,9 @@ def test_other_arguments_are_validated_and_signed(store: Approvals) -> None:
     request = store.submit(asked(), SCHEMA)
     with pytest.raises(UsageError, match=r"do not fit the tool 'pay'.*amount"):
         store.approve(request.id, arguments={"amount": "many"})
+    for unsendable in ({"amount": 2**64}, {"amount": 3, "to": "\ud800"}):
+        with pytest.raises(UsageError, match="cannot be sent to the tool 'pay'"):
+            store.approve(request.id, arguments=unsendable)
     store.approve(request.id, arguments={"amount": 3})
     assert store.take(request.id) == (Approved({"amount": 3}), "")
 
@@ -374,9 +378,35 @@ def test_ids_may_be_shortened_while_they_are_unique(store: Approvals) -> None:
     store.submit(asked(id="aab"), SCHEMA)
     store.submit(asked(id="aac", session_id="s2"), SCHEMA)
     assert store.get("aab").id == "aab"
-    for id in ("aa", "", "x", "%"):
+    for id in ("aa", "", "x", "%", "\udcff"):
         with pytest.raises(UsageError, match="request"):
             store.get(id)
+
+
+def test_a_database_that_cannot_be_written_is_told_with_its_cure_and_uses_no_answer(store: Approvals) -> None:
+    request, other = store.submit(asked(), SCHEMA), store.submit(asked(session_id="s2"), SCHEMA)
+    store.approve(request.id)
+    database = store._table._database  # pyright: ignore[reportPrivateUsage]
+    database.execute("PRAGMA query_only = 1")
+    cure = "approvals.sqlite cannot be used: attempt to write a readonly database. Its file system is read-only"
+    for change in (store.approve, store.deny, store.withdraw, store.take):
+        with pytest.raises(UsageError, match=cure):
+            change(request.id if change == store.take else other.id)
+    database.execute("PRAGMA query_only = 0")
+    assert store.take(request.id) == (Approved(), ""), "it was not used"
+    with pytest.raises(Unusable, match="was used before"):
+        store.take(request.id)
+
+
+def test_a_list_of_ended_approvals_that_cannot_be_read_is_told_with_its_cure(path: Path, store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    with path.with_name(ENDED_FILE).open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    words = r"approvals\.ended cannot be used: has more than 16,777,216 bytes. It is damaged"
+    for use in (store.approve, store.take, lambda _id: store.covering(asked()), lambda _id: store.newly_ended()):
+        with pytest.raises(UsageError, match=words):
+            use(request.id)
+            store.approve(request.id)
 
 
 def test_in_memory_nothing_is_written(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The durable journal: what it finds after a kill, and what happens if its files are damaged, lost or full."""
 
+import errno
 import os
 import sqlite3
 import time
@@ -192,6 +193,32 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
 
 
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (errno.EIO, "Input/output error. Look at the disk."),
+        (errno.EROFS, "mount it so that it can be written."),
+        (errno.EDQUOT, "The user's quota is used up: free space there."),
+        (errno.EFBIG, "The limit on the size of files is reached"),
+    ],
+)
+def test_each_error_of_the_disk_has_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, cure: str
+) -> None:
+    def fails(fd: int, data: bytes) -> int:
+        os.write(fd, data[:10])  # as on a file system that tells of an error after a part
+        raise OSError(error, os.strerror(error))
+
+    journal, _found = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("toolcell.journal.log.write", fails)
+        why = journal.intend(intent("a"))
+    assert cure in why and "Free space there" not in why
+    assert journal.intend(intent("b")) == "", "nothing is left of the first"
+    journal.close()
+    assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
+
+
 def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +234,28 @@ def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
     records = [entry.record for entry in JournalReader(tmp_path / "log", tmp_path / "index").entries()]
     assert [record.kind for record in records] == ["supervisor", "intent", "sent", "queued", "supervisor"]
     assert [outcome for _intent, outcome in interrupted(records)] == ["outcome unknown"]
+
+
+def test_no_call_begins_before_the_use_of_its_approval_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for the short record, and none for the long one."""
+    room = 1_000
+
+    def bounded(fd: int, data: bytes) -> int:
+        if len(data) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(fd, data)
+
+    journal, _found = opened(tmp_path)
+    monkeypatch.setattr("toolcell.journal.log.write", bounded)
+    journal.write(Record("approval", "main-1", "a", {"request": "r", "used": True, "reason": "x" * 2_000}))
+    assert "No space left" in journal.intend(intent("a"))
+    room = 10_000
+    assert journal.intend(intent("a")) == ""
+    monkeypatch.undo()
+    journal.close()
+    assert kinds(tmp_path) == ["supervisor", "approval", "intent", "supervisor"]
 
 
 def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A log that is cut into segments: the chain goes on, readers see one log, and the oldest are removed."""
 
+import errno
 import shutil
 import sqlite3
 import time
@@ -207,6 +208,20 @@ def test_a_disk_that_has_no_room_for_another_segment_keeps_the_one_that_is_open(
     assert not log.broken
 
 
+def test_a_directory_that_takes_no_other_name_keeps_the_segment_that_is_open(
+    log: JournalLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_names: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    filled(log, segments=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.rename", no_room)
+        rotate(log)
+    log.append(record(5))
+    assert numbers(tmp_path) == list(range(6)) and not log.broken
+
+
 def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_path: Path) -> None:
     def journal() -> DurableJournal:
         return DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal(), most_bytes=MOST)
@@ -219,6 +234,9 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
     first.open()
     first.write(Record("approval", "s", "paid", {"request": "r", "used": True}))
     first.intend(Record("intent", "s", "killed", {"tool": "t", "placement": "cell", "grants": []}))
+    first.intend(Record("intent", "s", "acted", {"tool": "t", "placement": "cell", "grants": []}))
+    for effect in (False, True):
+        first.announce(Record("operation", "s", "acted", {"operation": "memory.store", "effect": effect}))
     own = first._log  # pyright: ignore[reportPrivateUsage]
     for number in range(200):
         first.write(record(number))
@@ -230,18 +248,19 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
         time.sleep(0.3)
     first.give_up()  # as if it was killed
     kept = rows()
-    assert [row[1:] for row in kept[:3]] == [("supervisor", ""), ("approval", "paid"), ("intent", "killed")]
-    assert kept[3][0] > 100
+    assert [row[1:] for row in kept[:5]] == [
+        ("supervisor", ""),
+        ("approval", "paid"),
+        *[("intent", "killed"), ("intent", "acted"), ("operation", "acted")],
+    ]
+    assert kept[5][0] > 100
     again = journal()
     again.open()
     assert again.used_approvals() == {"r"} and not again.has_gap
     again.close()
-    ends = [
-        each
-        for each in JournalReader(tmp_path / "log", tmp_path / "index").entries()
-        if each.record.call_id == "killed"
-    ]
-    assert [each.record.data["error"] for each in ends] == ["interrupted"]
+    found = [each.record for each in JournalReader(tmp_path / "log", tmp_path / "index").entries()]
+    ends = [(each.call_id, each.data["outcome"]) for each in found if each.data.get("error") == "interrupted"]
+    assert sorted(ends) == [("acted", "outcome unknown"), ("killed", "finished")], "an effect is not forgotten"
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
     for end in ("", "-wal", "-shm"):
         (tmp_path / f"index{end}").unlink(missing_ok=True)

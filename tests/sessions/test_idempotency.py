@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from toolcell import ExecutionError, ToolResult, UsageError
+from toolcell import ExecutionError, Timeout, ToolResult, UsageError
 from toolcell.sessions.idempotency import IdempotentCalls
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +40,23 @@ async def test_those_that_come_while_one_runs_wait_and_have_its_result() -> None
         work.go.set()
     await one()
     assert (found, work.begun) == ([1] * 6, 1)
+
+
+async def test_who_waits_longer_than_its_own_time_has_a_timeout_and_the_call_goes_on() -> None:
+    calls, work, found = IdempotentCalls(), Work(), list[ToolResult]()
+
+    async def first() -> None:
+        found.append(await calls.once("k", ASKED, work.run))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            error = (await calls.once("k", ASKED, work.run, wait_s=0.05)).error
+        assert isinstance(error, Timeout) and error.outcome == "outcome unknown" and "still runs" in error.message
+        work.go.set()
+    assert [result.output for result in found] == [1]
+    assert (await calls.once("k", ASKED, work.run, wait_s=0.05)).output == 1 == work.begun
 
 
 async def test_when_the_first_fails_or_is_cancelled_the_next_takes_over() -> None:

@@ -40,6 +40,25 @@ def test_a_dropped_session_takes_those_below_it_along(tmp_path: Path) -> None:
         assert store.ids() == ["e"]
 
 
+def test_a_session_whose_row_cannot_be_removed_is_gone_and_is_removed_later(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.sqlite"
+    stored(path, KeptSession("a", "", {}), KeptSession("b", "", {}))
+    with closing(SessionStore(path, KEY)) as store:
+        database = store._database  # pyright: ignore[reportPrivateUsage]
+        database.execute("PRAGMA query_only = 1")
+        cure = "sessions.sqlite cannot be used: attempt to write a readonly database. Its file system is read-only"
+        for change in (store.drop, store.forget):
+            with pytest.raises(UsageError, match=cure):
+                change("a")
+        with pytest.raises(UsageError, match=cure):
+            store.keep(KeptSession("a", "", {}))
+        assert store.find("a") is None and store.ids() == ["b"]
+        database.execute("PRAGMA query_only = 0")
+        store.drop("c")
+    with closing(SessionStore(path, KEY)) as store:
+        assert store.ids() == ["b"]
+
+
 @pytest.mark.parametrize("change", ["data = '{}'", "parent = 'x'", "id = 'z'"])
 def test_an_edited_row_does_not_fit_its_signature(tmp_path: Path, change: str) -> None:
     path = tmp_path / "sessions.sqlite"

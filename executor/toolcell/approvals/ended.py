@@ -56,7 +56,7 @@ class EndedList:
             with open(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
                 lines = file.read(MOST_BYTES + 1)
             if len(lines) > MOST_BYTES:  # an approval in the rest would hold again
-                raise OSError(errno.EFBIG, f"has more than {MOST_BYTES:,} bytes", str(self._path))
+                raise OSError(errno.EBADMSG, f"has more than {MOST_BYTES:,} bytes", str(self._path))
             self._seen = found.st_ino, found.st_size
             self._found |= dict(filter(None, map(self._parsed, lines.splitlines())))
         return self._found

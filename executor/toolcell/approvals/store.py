@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from toolcell.errors import UsageError
+from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
 from toolcell.state.signing import Signer
+from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
 
 from .ended import EndedBy, EndedList
@@ -46,7 +49,8 @@ class Unusable(Exception):
 
 class Approvals:
     """The requests for approval, their answers, and standing approvals: `Supervisor.approvals`, or `Approvals.open` in
-    another process of the same user. The methods may be called from any thread.
+    another process of the same user. The methods may be called from any thread. Each raises UsageError if its files
+    cannot be read or written.
 
     A request is pending until it is answered, withdrawn or expired. The end of its call, or of its supervisor, does not
     end it: the same call, made again (session, tool, version and arguments), takes the answer. An answer is used once.
@@ -119,19 +123,20 @@ class Approvals:
         process keeps a thread of this one from writing, it is the number before."""
         if self._lock.acquire(blocking=False):
             try:
-                self._pending = self._table.pending()
+                with told("approvals.sqlite"):
+                    self._pending = self._table.pending()
             finally:
                 self._lock.release()
         return self._pending
 
     def all(self) -> list[ApprovalEntry]:
         """Every request that is kept, oldest first."""
-        with self._lock:
+        with self._reading():
             return self._table.all()
 
     def get(self, id: str) -> ApprovalEntry:
         """The request with this id, or the only one whose id begins with it. Raises UsageError."""
-        with self._lock:
+        with self._reading():
             return self._found(id)
 
     def approve(
@@ -189,7 +194,7 @@ class Approvals:
 
     def standing(self) -> list[StandingApproval]:
         """The standing approvals that hold now."""
-        with self._lock:
+        with self._reading():
             return [each for each in self._table.standing() if each.id not in self._ended]
 
     def revoke(self, id: str) -> None:
@@ -238,7 +243,7 @@ class Approvals:
 
     def take(self, id: str) -> tuple[Approved | Denied, str] | None:
         """The answer and who gave it; the answer is used by this. None if there is none yet. Raises Unusable."""
-        with self._lock:
+        with self._reading():
             entry = self._table.entry(id)
         if entry is not None and entry.state == "pending":
             return None
@@ -256,8 +261,8 @@ class Approvals:
             if entry.state not in ("approved", "denied"):
                 raise Unusable(f"is {entry.state}")
             self._table.mark_used(id)
-            self._used.add(id)
-            return _answer_in(entry), entry.answered_by
+        self._used.add(id)
+        return _answer_in(entry), entry.answered_by
 
     def confirmation(self, request: ApprovalRequest) -> tuple[ApprovalRequest, Approved | Denied | None, str] | None:
         """The latest confirmation of this call that nothing has used: the question, the answer, which is used by this,
@@ -273,20 +278,22 @@ class Approvals:
                 if entry.state == "pending":
                     return asked, None, ""
                 self._table.mark_used(entry.id)
-                self._used.add(entry.id)
-                return asked, _answer_in(entry), entry.answered_by
-        return None
+                break
+            else:
+                return None
+        self._used.add(entry.id)
+        return asked, _answer_in(entry), entry.answered_by
 
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
-        with self._lock:
+        with self._reading():
             self._note_ended()
             living = (each for each in self._table.standing(request.tool) if each.id not in self._ended)
             return next((each for each in living if each.covers(request)), None)
 
     def refused(self, request: ApprovalRequest) -> list[tuple[str, str]]:
         """The answered requests that nearly fit this call, and do not hold for it: the id, and why not."""
-        with self._lock:
+        with self._reading():
             entries = self._table.last(request.tool, COMPARED)
         found: list[tuple[str, str]] = []
         for entry in entries:
@@ -325,9 +332,11 @@ class Approvals:
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
         try:
-            noted = dict[str, EndedBy]() if self._file is None else self._file.read()
-            found = [(id, how) for id, how in {**noted, **dict(self._table.ended())}.items() if id not in self._told]
-            entries = {id: self._table.entry(id) for id, how in found if how == "withdrawn"}
+            with told("approvals.sqlite"):
+                noted = dict[str, EndedBy]() if self._file is None else self._file.read()
+                known = {**noted, **dict(self._table.ended())}
+                found = [(id, how) for id, how in known.items() if id not in self._told]
+                entries = {id: self._table.entry(id) for id, how in found if how == "withdrawn"}
         finally:
             self._lock.release()
         self._looked_at = changes
@@ -341,15 +350,21 @@ class Approvals:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._table.version(), self._changes
+            with told("approvals.sqlite"):
+                return self._table.version(), self._changes
         finally:
             self._lock.release()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     @contextmanager
+    def _reading(self) -> Generator[None]:
+        with self._lock, told("approvals.sqlite"):
+            yield
+
+    @contextmanager
     def _changing(self) -> Generator[None]:
-        with self._lock, self._table.transaction():
+        with self._reading(), self._table.transaction():
             yield
             self._changes += 1
 
@@ -376,7 +391,7 @@ class Approvals:
         )
 
     def _found(self, id: str) -> ApprovalEntry:
-        entries = self._table.named(id) if id else []
+        entries = self._table.named(id) if id and id.isascii() else []
         exact = [entry for entry in entries if entry.id == id]
         if len(entries) != 1 and not exact:
             which = f"{len(entries)} requests begin with {id!r}" if entries else f"There is no request {id!r}"
@@ -429,6 +444,10 @@ def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mappi
     if problem is not None:
         where = "".join(f"[{step!r}]" for step in problem.instance_path)
         raise UsageError(f"The arguments do not fit the tool {request.tool!r}: {where} {problem.message}".rstrip())
+    try:
+        encode_json(dict(arguments))
+    except Unencodable as error:
+        raise UsageError(f"The arguments cannot be sent to the tool {request.tool!r}: {error}") from None
 
 
 def _standing(

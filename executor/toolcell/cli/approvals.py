@@ -14,6 +14,7 @@ import click
 from toolcell.approvals import ApprovalEntry, ApprovalRequest, Approvals, StandingApproval
 from toolcell.approvals.request import to_data
 from toolcell.errors import UsageError
+from toolcell.journal.cures import cure_of
 from toolcell.journal.story import time_of
 from toolcell_tools.preview import printable
 
@@ -91,8 +92,9 @@ def guarded(run: Callable[[], None]) -> int:
     """Run one of the commands. Return the exit status: 2 for wrong use."""
     try:
         run()
-    except sqlite3.DatabaseError as error:
-        click.echo(printable(f"approvals.sqlite cannot be used: {error}. {_DAMAGED}"), err=True)
+    except sqlite3.Error as error:
+        cure = _DAMAGED if type(error) is sqlite3.DatabaseError else cure_of(error)
+        click.echo(printable(f"approvals.sqlite cannot be used: {error}. {cure}"), err=True)
         return 2
     except (UsageError, OSError) as error:
         click.echo(printable(str(error)), err=True)

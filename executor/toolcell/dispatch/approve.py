@@ -8,7 +8,6 @@ also after a restart and from another process. The first answer counts.
 """
 
 import logging
-import sqlite3
 import time
 from collections.abc import Mapping
 from copy import deepcopy
@@ -112,7 +111,7 @@ async def put_up(
         kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
         store.leave(kept.id)
         entry = await in_thread(partial(store.get, kept.id))
-    except (sqlite3.Error, NoThread, UsageError):
+    except (NoThread, UsageError):
         _log.exception("approval of the call %s cannot be asked", request.call_id)
         return None
     if entry.state != "pending":
@@ -151,14 +150,17 @@ async def _answer(
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
             store.leave(kept.id)
-    except* (sqlite3.Error, NoThread, UsageError) as failures:
+    except* (NoThread, UsageError) as failures:
         failed = failures
     else:
         record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
-    record_approval(context, request, f"could not be asked: {failed.exceptions[0]}")
-    return _NOT_PUT_UP, "the request could not be kept"
+    cause: Exception = failed
+    while isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[0]
+    record_approval(context, request, f"could not be asked: {cause}")
+    return _NOT_PUT_UP, f"the request could not be kept: {cause}"
 
 
 def record_approval(
@@ -174,6 +176,8 @@ def record_approval(
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
+    if request.asks == "confirmation":
+        data["asks"] = request.asks
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
@@ -218,7 +222,7 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
     with anyio.CancelScope(shield=True):
         try:
             await in_thread(partial(store.withdraw, id))
-        except (sqlite3.Error, NoThread, UsageError):  # the answer came in this moment, and nobody will use it
+        except (NoThread, UsageError):  # the answer came in this moment, and nobody will use it
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
@@ -236,7 +240,7 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
 
 
 async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
-    """Ask the approver, and keep the answer."""
+    """Ask the approver, and keep the answer. Raises NoThread or UsageError if it cannot be kept."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
@@ -249,7 +253,7 @@ async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals,
         _log.exception("%r failed on %s", approver, request.id)
     try:
         await in_thread(partial(store.answer, request.id, answer, by))
-    except (sqlite3.Error, NoThread, TypeError, ValueError):  # the last two: arguments that are not JSON data
+    except (NoThread, TypeError, ValueError):  # the last two: arguments that are not JSON data
         _log.exception("the answer of %r to %s cannot be kept", approver, request.id)
         await in_thread(partial(store.answer, request.id, _NOT_PUT_UP, _FAILED))
     answered.set()

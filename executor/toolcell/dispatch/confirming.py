@@ -6,7 +6,6 @@ question. No cell and no caller waits for the answer. While it is missing, the s
 
 import json
 import logging
-import sqlite3
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -58,7 +57,7 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
     request = _request(context, tool, call, "", None, [])
     try:
         found = await in_thread(partial(context.services.approvals().confirmation, request))
-    except (sqlite3.Error, NoThread, UsageError):
+    except (NoThread, UsageError):
         _log.exception("the confirmations of call %s cannot be read", call.id)
         return Standing([])
     if found is None:
@@ -92,7 +91,7 @@ async def waiting(
     store = context.services.approvals()
     try:
         kept = await in_thread(partial(store.submit, request, tool.declaration.parameters_schema))
-    except (sqlite3.Error, NoThread, UsageError) as error:
+    except (NoThread, UsageError) as error:
         _log.exception("the confirmation of call %s cannot be asked", call.id)
         approve.record_approval(context, request, f"could not be asked: {error}")
         return _failed(ran, f"The question for confirmation could not be kept. {_why(error)}".rstrip())
@@ -122,7 +121,10 @@ async def _asked_of(context: CallContext, request: ApprovalRequest) -> None:
         if context.caller.life.closed:  # while the request was kept
             work.scope.cancel()
         with anyio.move_on_after(max(0.0, request.expires_at - store.now())):
-            await approve.put_to(approver, request, store, anyio.Event())
+            try:
+                await approve.put_to(approver, request, store, anyio.Event())
+            except (NoThread, UsageError):
+                _log.exception("the answer of %r to %s cannot be kept", approver, request.id)
         return
     await approve.withdrawn(context.caller.life, store, request.id)
 

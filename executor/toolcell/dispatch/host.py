@@ -180,8 +180,14 @@ def _data_of(failure: ToolFailure) -> Any:
 
 
 def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outcome:
-    payload: dict[str, Field] = {"traceback": "".join(traceback.format_exception(error))[-20_000:], "data": data}
-    return Outcome(ending="error", reason=reason, message=message[:MESSAGE_CHARS], payload=payload)
+    trace = "".join(traceback.format_exception(error))[-20_000:]
+    payload: dict[str, Field] = {"traceback": _in_unicode(trace), "data": data}
+    return Outcome(ending="error", reason=reason, message=_in_unicode(message[:MESSAGE_CHARS]), payload=payload)
+
+
+def _in_unicode(text: str) -> str:
+    """The text with a question mark for each lone surrogate, as from a cell."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class _HostReporter:

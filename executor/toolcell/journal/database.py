@@ -80,9 +80,10 @@ class Index:
 
     def forget(self, head: Head) -> None:
         """Remove the entries up to this head, whose segments of the log were removed. The approvals stay, so that none
-        is used again, and so do the intents of calls without an end."""
+        is used again, and so do the intents and the effects of calls without an end."""
         self._database.execute(
-            "DELETE FROM records WHERE number <= ? AND kind NOT IN ('approval', 'supervisor') AND NOT (kind = 'intent' "
+            "DELETE FROM records WHERE number <= ? AND kind NOT IN ('approval', 'supervisor') AND NOT "
+            "((kind = 'intent' OR (kind = 'operation' AND data LIKE '%\"effect\": true%')) "
             "AND NOT EXISTS (SELECT 1 FROM records AS later WHERE later.call = records.call "
             "AND later.session = records.session AND later.kind IN ('call', 'denied') "
             "AND later.number > records.number))",
@@ -127,7 +128,13 @@ def row_of(entry: JournalEntry) -> tuple[int, float, str, str, str, str]:
     """The row of an entry."""
     record = entry.record
     data = json.dumps(with_digest(record.data), ensure_ascii=True, default=repr)
-    return (entry.head.number, record.at, record.kind, record.session_id, record.call_id, data)
+    kind, session_id, call_id = map(in_unicode, (record.kind, record.session_id, record.call_id))
+    return (entry.head.number, record.at, kind, session_id, call_id, data)
+
+
+def in_unicode(text: str) -> str:
+    """The text with an escape for each lone surrogate, which SQLite cannot take."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def opened_index(path: Path) -> Index:

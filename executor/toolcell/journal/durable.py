@@ -5,6 +5,7 @@ supervisor, an intent without an end belongs to a call that was interrupted: `in
 """
 
 import logging
+import math
 import sqlite3
 import sys
 import threading
@@ -53,7 +54,10 @@ class DurableJournal:
         self.beside = beside
         self._failure = ""
         self._unwritten: deque[Record] = deque(maxlen=MOST_UNWRITTEN)
+        self._writing_late = threading.Lock()
         self._index_failure = ""
+        self.since = math.inf
+        """The time in Unix seconds from which on the log had all records when it was opened."""
         self._log = JournalLog(log, also, most_bytes)
         self._index_path = index
         self._filler: threading.Thread | None = None
@@ -78,6 +82,8 @@ class DurableJournal:
         try:
             self._require_log_of(index)
             index.fill(self._log.open(index.head, index.size))
+            with LogFile(self._log.path) as file:
+                self.since = next((each.record.at for each in entries(file, file.head, file.begin)), math.inf)
             unended = [each for call in index.unended(_SINCE_LAST_START) for each in _of_call(index, call)]
             found = [
                 Record("call", record.session_id, record.call_id, _interruption(record, outcome))
@@ -143,14 +149,18 @@ class DurableJournal:
 
     def _write_late(self) -> None:
         """Append the records that could not be, in order. Raises JournalFull."""
-        while self._unwritten:
-            self._log.append(self._unwritten[0])
-            self._unwritten.popleft()
+        with self._writing_late:
+            while self._unwritten:
+                self._log.append(self._unwritten[0])
+                self._unwritten.popleft()
 
     def intend(self, record: Record, shared: SharedFacts | None = None) -> str:
-        """Append the intent of a call, whose data follows the `shared` facts. Returns why the call must not be sent, ""
-        if it may be. A model may read that, so it does not name the file."""
+        """Append the intent of a call, whose data follows the `shared` facts. If records of approvals wait for room,
+        they come first: one may be the use of this call's approval. Returns why the call must not be sent, "" if it may
+        be. A model may read that, so it does not name the file."""
         try:
+            if self._unwritten and any(each.kind == "approval" for each in self._unwritten):
+                self._write_late()
             self._log.append(record, shared)
         except JournalFull as error:
             return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
@@ -268,7 +278,8 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
     "finished" if it was sent and cannot have changed anything that lasts.
 
     Calls at the same time may have the same id. Then an end is that of the oldest of them. A call that was refused
-    before its intent was written has an end that says so, with `intended` false.
+    before its intent was written has an end that says so, with `intended` false. A call that asks for a confirmation
+    ends by that, so its question is not a call that waits.
     """
     open_: dict[tuple[str, str], list[_Open]] = {}
     for record in records:
@@ -279,7 +290,7 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
                 if waited is not None:
                     calls.remove(waited)
                 calls.append(_Open(record, is_started=True))
-            case "approval" if record.data.get("event") == "asked":
+            case "approval" if record.data.get("event") == "asked" and record.data.get("asks") != "confirmation":
                 calls.append(_Open(record, is_started=False))
             case "sent" if calls:
                 calls[-1].is_started = calls[-1].is_sent = True

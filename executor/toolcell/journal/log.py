@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from .chain import Head, JournalEntry, SharedFacts, entries, entry_of, new_packer
+from .cures import cure_of
 from .journal import Record
 from .segments import LogFile, closed_segments, name_of_closed, opening_record
 
@@ -121,9 +122,9 @@ class JournalLog:
                 digest, entry = entry_of(self._number, self._digest, record, self._packer, shared)
                 written = write(self._fd, entry)
                 if written != len(entry):
-                    self._take_back()
-                    raise OSError("the disk is full")
+                    raise OSError(errno.ENOSPC, "the disk is full")
             except (ValueError, OSError) as error:
+                self._take_back()
                 raise self._full(error) from error
             self._number += 1
             self._digest = digest
@@ -205,9 +206,12 @@ class JournalLog:
             _log.error("%s", self.broken)
 
     def _take_back(self) -> None:
-        """Remove a half-written entry."""
+        """Remove what was written of an entry. A file that has nothing of it is not touched: its file system may be
+        read-only for a while."""
+        size = self.size - self._begin
         try:
-            os.ftruncate(self._fd, self.size - self._begin)
+            if os.fstat(self._fd).st_size > size:
+                os.ftruncate(self._fd, size)
         except OSError as error:
             self._break(f"ends with half a record, which cannot be removed: {error.strerror}. Look at the disk")
 
@@ -217,9 +221,10 @@ class JournalLog:
             if self.broken:
                 return
             closed = name_of_closed(self.path, self._begin)
-            os.rename(self.path, closed)
-            fd, before = -1, self._begin
+            fd, before, is_renamed = -1, self._begin, False
             try:
+                os.rename(self.path, closed)
+                is_renamed = True
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                 fd = os.open(self.path, flags, 0o600)
                 self._begin = self.size
@@ -228,7 +233,8 @@ class JournalLog:
                 if fd >= 0:
                     os.close(fd)
                 self._begin = before
-                os.rename(closed, self.path)
+                if is_renamed:
+                    os.rename(closed, self.path)
                 _log.warning("the journal %s cannot begin another segment now", self.path, exc_info=True)
                 return
             old, self._fd = self._fd, fd
@@ -292,7 +298,7 @@ class JournalLog:
 
     def _full(self, error: Exception) -> JournalFull:
         why = getattr(error, "strerror", None) or str(error)
-        return JournalFull(self.broken or f"The journal {str(self.path)!r} cannot be written: {why}. Free space there.")
+        return JournalFull(self.broken or f"The journal {str(self.path)!r} cannot be written: {why}. {cure_of(error)}")
 
 
 def sync_directory(path: Path) -> None:

@@ -285,7 +285,7 @@ class Runtime:
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
-                self._results.settle(each, ends.get((each.session_id, each.call_id)))
+                self._results.settle(each, ends.get((each.session_id, each.call_id)), self._durable.since)
             used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
             self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
             if self._durable.has_gap and (number := self._approvals.end_answers()):
@@ -330,7 +330,7 @@ class Runtime:
         return overview(self.services, self._sessions.values())
 
     def _close_state(self) -> None:
-        with suppress(sqlite3.Error):  # the next supervisor finds them
+        with suppress(UsageError):  # the next supervisor finds them
             self._record_ended_approvals()
         if self._approvals is not None:
             self._approvals.close()
@@ -500,7 +500,13 @@ class Runtime:
         }
         if kept is not None:
             restore(core, kept)
-            self.forget_kept(core)
+            try:
+                self.forget_kept(core)
+            except UsageError:
+                core.stop_clock()
+                services.pool.end_session(id)
+                del self._sessions[id]
+                raise
             data["event"] = "resumed"
         services.journal.write(Record("session", id, data=data))
         if opening.session_id and self._durable is not None:
@@ -546,8 +552,9 @@ class Runtime:
             return
         try:
             self._kept.keep(kept_of(session))
-        except sqlite3.Error as error:
-            raise UsageError(f"The suspended session {session.caller.id} could not be written: {error}.") from error
+        except UsageError as error:
+            id = session.caller.id
+            raise UsageError(f"The session {id} is suspended, but not kept for a restart: {error}") from error
 
     def resume(
         self,
@@ -564,7 +571,7 @@ class Runtime:
         if here is not None:
             here.wake()
             return here
-        kept = None if self._kept is None else self._kept.find(id)
+        kept = self._kept.find(id) if self._kept is not None and misuse.is_key(id) else None
         if kept is None:
             where = "" if self._kept is not None else " This supervisor has no state directory."
             raise UsageError(f"There is no suspended session {id!r}.{where}")
@@ -706,7 +713,10 @@ class Runtime:
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
         if self._kept is not None:
-            self._kept.drop(session.caller.id)
+            try:
+                self._kept.drop(session.caller.id)
+            except UsageError:
+                _log.exception("the row of the session %s, which is closed, is not removed", session.caller.id)
         self.services.gate.breaker.forget(session.caller.id)
 
     def forget_kept(self, session: SessionCore) -> None:

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 import anyio
 
 from toolcell.errors import UsageError
+from toolcell.journal.cures import told
 from toolcell.sessions.idempotency import digest_of_call, json_of
-from toolcell.state.results import KeptCall, ResultStore
+from toolcell.state.results import NAME, KeptCall, ResultStore
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -79,7 +80,8 @@ class CallTask:
             self._scope.cancel()
 
     async def run(self, call: Callable[[], Awaitable[ToolResult]], store: ResultStore | None) -> None:
-        """Run the call in the present task, and keep its result."""
+        """Run the call in the present task, and keep its result. If it cannot be kept, the next supervisor asks the
+        journal what became of the call."""
         why = "The task was cancelled."
         if self._scope.cancel_called:
             self._result = self._unstarted("It was cancelled before.")
@@ -98,7 +100,7 @@ class CallTask:
             if store is not None:
                 store.finish(self._kept, self._result)
             self.is_kept = True
-        except sqlite3.Error:  # a full disk, for example: the next supervisor asks the journal what became of it
+        except (sqlite3.Error, ValueError):  # a full disk, for example, or an id of the call with a lone surrogate
             _log.exception("the result of the task %s cannot be kept", self.id)
         self._ended.set()
 
@@ -124,7 +126,7 @@ class CallTasks:
         store: ResultStore | None,
     ) -> tuple[CallTask, bool]:
         """The task with this id, and whether it is new, so that it must be run. `asked` is its tool and arguments.
-        Raises UsageError if the id belongs to another call."""
+        Raises UsageError if the id belongs to another call, or the task cannot be kept."""
         id = uuid.uuid4().hex if id is None else id
         digest = digest_of_call((asked[0], json_of(asked[1])))
         earlier = self.find(id, store)
@@ -134,21 +136,19 @@ class CallTasks:
             return earlier, False
         kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id, None)
         if store is not None:
-            try:
+            with told(NAME):
                 store.begin(kept)
-            except sqlite3.Error as error:
-                raise UsageError(
-                    f"The task {id!r} cannot be kept: {error}. Free space on the disk of the state."
-                ) from None
         self._make_room()
         task = self._tasks[id] = CallTask(kept)
         return task, True
 
     def find(self, id: str, store: ResultStore | None) -> CallTask | None:
-        """The task with this id, of this supervisor or of an earlier one."""
+        """The task with this id, of this supervisor or of an earlier one. Raises UsageError if the results cannot be
+        read."""
         found = self._tasks.get(id)
         if found is None and store is not None:
-            kept = store.find("task", "", id)
+            with told(NAME):
+                kept = store.find("task", "", id)
             if kept is not None and kept.result is not None:
                 return CallTask(kept)
         return found

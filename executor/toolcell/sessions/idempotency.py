@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable
@@ -13,8 +14,9 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.errors import UsageError
+from toolcell.journal.cures import cure_of
 from toolcell.state.results import KeptCall, ResultStore
-from toolcell_tools.errors import Cancelled, SandboxUnavailable
+from toolcell_tools.errors import Cancelled, SandboxUnavailable, Timeout
 from toolcell_tools.result import ToolResult
 
 _log = logging.getLogger("toolcell.journal")
@@ -65,18 +67,23 @@ class IdempotentCalls:
         run: Callable[[], Awaitable[ToolResult]],
         call_id: str = "",
         fate: Fate | None = None,
+        wait_s: float = math.inf,
     ) -> ToolResult:
         """The result of the call with this key. The call is run if there is no result. `asked` is its tool and
-        arguments. `fate` says after a cancellation whether the call may have had an effect. Raises UsageError if the
-        key belongs to another call.
+        arguments. `fate` says after a cancellation whether the call may have had an effect. If another caller's call
+        with the key runs longer than `wait_s` seconds, the result is a Timeout, and the call goes on. Raises UsageError
+        if the key belongs to another call.
         """
-        mark = self._session_id, key
+        mark, end = (self._session_id, key), anyio.current_time() + wait_s
         while (known := self._known.get(key) or self._live.get(mark)) is not None:
             if known.asked != asked:
                 raise _another(key)
             if known.result is not None:
                 return known.result
-            await known.ended.wait()
+            with anyio.CancelScope(deadline=end):
+                await known.ended.wait()
+            if not known.ended.is_set():
+                return self._still_runs(call_id, wait_s)
         kept = KeptCall("key", self._session_id, key, digest_of_call(asked), call_id, None)
         try:
             earlier = None if self._store is None else self._store.begun_or_kept(kept)
@@ -116,17 +123,22 @@ class IdempotentCalls:
                 self._store.forget(call)
             else:
                 self._store.finish(call, result)
-        except sqlite3.Error:
-            _log.exception("the result of the call %s cannot be kept for its idempotency key", call.call_id)
+        except (sqlite3.Error, ValueError):  # the latter: text with a lone surrogate, such as the id of the call
+            _log.exception("the result of the call %r cannot be kept for its idempotency key", call.call_id)
             return False
         return True
 
     def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
-        _log.error("the idempotency key of the call %s cannot be kept: %s", call_id, error)
-        cure = "Free space on the disk of the state directory."
-        message = f"The call was not run, because its idempotency key could not be kept. {cure}"
+        _log.error("the idempotency key of the call %r cannot be kept: %s", call_id, error)
+        cure = f"The state directory: {cure_of(error)}"
+        message = f"The call was not run, because its idempotency key could not be kept: {error}. {cure}"
         why = SandboxUnavailable(message=message, mechanism="", cure=cure)
         return ToolResult.build(error=why, call_id=call_id, session_id=self._session_id)
+
+    def _still_runs(self, call_id: str, wait_s: float) -> ToolResult:
+        message = f"The call with this idempotency key still runs after {wait_s:.3g} s. Ask for its result by the key."
+        error = Timeout(message=message, elapsed=wait_s, delivered=True, effect=True)
+        return ToolResult.build(error=error, call_id=call_id, session_id=self._session_id)
 
     def _cut_short(self, call_id: str) -> ToolResult:
         message = "The caller of the call with this idempotency key was cancelled while the call ran."

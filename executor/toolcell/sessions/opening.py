@@ -63,7 +63,7 @@ def opening_of(
     """The checked arguments of `open_session` or `open_child`. Raises UsageError for a wrong one."""
     kind = misuse.session_kind(kind)
     misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
-    misuse.check_texts(session_id=session_id)
+    misuse.check_keys(session_id=session_id or None)
     for name, text in (("agent_id", agent_id), ("user_id", user_id), ("invocation_id", invocation_id)):
         misuse.check_text(name, text)
     misuse.check_text("context", context)

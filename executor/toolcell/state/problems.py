@@ -1,22 +1,13 @@
 """Why a state directory cannot be used, and what to do, in words."""
 
-import errno
 import sqlite3
 from contextlib import closing
 
 from toolcell.journal.chain import BrokenChain
+from toolcell.journal.cures import cure_of
 
 from .directory import StateDirectory
 
-_CURES = {
-    errno.EACCES: "Give it to the user of this program.",
-    errno.EPERM: "Give it to the user of this program.",
-    errno.EROFS: "Its file system is read-only: use another directory, or mount it so that it can be written.",
-    errno.ENOSPC: "The disk is full: free space there.",
-    errno.EDQUOT: "The user's quota is used up: free space there.",
-    errno.ENOENT: "Something in it was removed meanwhile. Start again.",
-    errno.ELOOP: "It is a symbolic link where there must be a file. Remove the link.",
-}
 _DAMAGED = (
     "Restore a copy of {}, or move it away with its -wal and -shm files: without it, idempotency keys and tasks "
     "(results.sqlite), requests for approval (approvals.sqlite) or suspended sessions (sessions.sqlite) of earlier "
@@ -32,16 +23,12 @@ def unusable_state(state: StateDirectory, error: OSError | sqlite3.Error | Broke
             return f"{where}: the journal is damaged. {error} {error.cure} See `toolcell audit verify`."
         case OSError():
             named = f" ({error.filename})" if error.filename else ""
-            cure = _CURES.get(error.errno or 0, "Look at its disk.")
-            return f"{where}: {error.strerror or error}{named}. {cure}"
+            return f"{where}: {error.strerror or error}{named}. {cure_of(error)}"
         case _:
             name = _named(state)
             is_damaged = bool(name) or type(error) is sqlite3.DatabaseError
-            damaged = _DAMAGED.format(name or "the database") if is_damaged else _ROOM
-            return f"{where}: {f'{name}: ' if name else ''}{error}. {damaged}"
-
-
-_ROOM = "Look whether the directory can be written, and whether its disk is full."
+            cure = _DAMAGED.format(name or "the database") if is_damaged else cure_of(error)
+            return f"{where}: {f'{name}: ' if name else ''}{error}. {cure}"
 
 
 def _named(state: StateDirectory) -> str:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from toolcell.journal.database import in_unicode
 from toolcell_tools.errors import CallOutcome, Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -17,6 +18,9 @@ __all__ = ["KeptCall", "ResultStore"]
 _log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
+NAME: Final = "results.sqlite"
+BUSY_S: Final = 0.25
+"""The time to wait for a lock. Only this process writes, and its event loop waits meanwhile."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     kind TEXT NOT NULL, session TEXT NOT NULL, id TEXT NOT NULL, asked TEXT NOT NULL, call TEXT NOT NULL,
@@ -28,7 +32,8 @@ Kind = Literal["key", "task"]
 
 
 class KeptCall(NamedTuple):
-    """A call that began. `asked` is a digest of its tool and arguments. `result` is None until it ends."""
+    """A call that began. `asked` is a digest of its tool and arguments. `result` is None until it ends. `at` is
+    the time of the last change, in Unix seconds."""
 
     kind: Kind
     session_id: str
@@ -36,6 +41,7 @@ class KeptCall(NamedTuple):
     asked: str
     call_id: str
     result: ToolResult | None
+    at: float = 0.0
 
 
 class ResultStore:
@@ -46,7 +52,7 @@ class ResultStore:
         self._wal = path.with_name(path.name + "-wal")
         self._synced = -1
         self._changes = 0
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)
@@ -91,7 +97,7 @@ class ResultStore:
     def begin(self, call: KeptCall) -> None:
         """Keep a call that begins, in place of an earlier one with the same key."""
         text = None if call.result is None else call.result.model_dump_json()
-        values = (*call[:5], time.time(), text)
+        values = (*call[:4], in_unicode(call.call_id), time.time(), text)
         self._database.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         self._changes += 1
 
@@ -112,10 +118,11 @@ class ResultStore:
         """The calls without a result."""
         return self._calls("result IS NULL")
 
-    def settle(self, call: KeptCall, end: Mapping[str, object] | None) -> None:
+    def settle(self, call: KeptCall, end: Mapping[str, object] | None, since: float) -> None:
         """Decide what a call means that had no result when the supervisor was killed. `end` is the end of the call in
-        the journal, None if the call was never sent."""
-        outcome: CallOutcome = "not started"
+        the journal. Without one, the call was never sent, unless it began before `since`: the journal may have lost its
+        end."""
+        outcome: CallOutcome = "outcome unknown" if call.at < since else "not started"
         if end is not None:
             outcome = "outcome unknown" if end.get("error") is None else _outcome(end)
         if call.kind == "key" and outcome != "outcome unknown":
@@ -123,6 +130,8 @@ class ResultStore:
             return
         if end is not None and end.get("error") is None:
             message = "The call has finished, but its supervisor was killed before its result was kept."
+        elif end is None and outcome == "outcome unknown":
+            message = "The supervisor was killed before the result was kept, and the journal has lost the call's end."
         else:
             message = f"The supervisor was killed before the call ended: {outcome}."
         sent = outcome != "not started"
@@ -131,11 +140,11 @@ class ResultStore:
 
     def _calls(self, where: str, *values: object) -> list[KeptCall]:
         rows = self._database.execute(
-            f"SELECT kind, session, id, asked, call, result FROM calls WHERE {where}", values
+            f"SELECT kind, session, id, asked, call, result, at FROM calls WHERE {where}", values
         ).fetchall()
         return [
-            KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session))
-            for kind, session, id, asked, call, text in rows
+            KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session), at)
+            for kind, session, id, asked, call, text, at in rows
         ]
 
 

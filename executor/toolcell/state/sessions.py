@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolcell.errors import UsageError
+from toolcell.journal.cures import told
+
+from .results import BUSY_S
 
 from .signing import Signer
 
@@ -16,6 +19,7 @@ __all__ = ["KeptSession", "SessionStore"]
 
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a suspended session is kept."""
+NAME: Final = "sessions.sqlite"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS sessions (
     id TEXT PRIMARY KEY, parent TEXT NOT NULL, at REAL NOT NULL, data TEXT NOT NULL, signature BLOB NOT NULL
@@ -32,12 +36,14 @@ class KeptSession(NamedTuple):
 
 
 class SessionStore:
-    """The suspended sessions in one state directory. Only its supervisor writes, on one thread."""
+    """The suspended sessions in one state directory. Only its supervisor writes, on one thread. Each method raises
+    UsageError if the file cannot be read or written."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         """Raises sqlite3.Error or OSError."""
         self._signer = Signer(key)
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._closed: set[str] = set()  # sessions whose rows are to be removed
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)
@@ -51,16 +57,19 @@ class SessionStore:
         self._database.close()
 
     def keep(self, session: KeptSession) -> None:
-        """Keep a session, in place of an earlier row of the same id. Raises sqlite3.Error."""
+        """Keep a session, in place of an earlier row of the same id."""
         text = json.dumps(session.data, sort_keys=True)
         signature = self._signer.of("session", session.id, session.parent_id.encode(), text.encode())
         values = (session.id, session.parent_id, time.time(), text, signature)
-        self._database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", values)
+        with told(NAME):
+            self._database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", values)
+        self._closed.discard(session.id)
 
     def find(self, id: str) -> KeptSession | None:
         """The session of this id, or None. Raises UsageError if its row does not fit its signature."""
-        row = self._database.execute("SELECT parent, data, signature FROM sessions WHERE id = ?", (id,)).fetchone()
-        if row is None:
+        with told(NAME):
+            row = self._database.execute("SELECT parent, data, signature FROM sessions WHERE id = ?", (id,)).fetchone()
+        if row is None or id in self._closed:
             return None
         parent, text, signature = row
         if not self._signer.fits(signature, "session", id, parent.encode(), text.encode()):
@@ -69,15 +78,23 @@ class SessionStore:
 
     def ids(self) -> list[str]:
         """The ids of all kept sessions, the oldest first."""
-        return [id for (id,) in self._database.execute("SELECT id FROM sessions ORDER BY at").fetchall()]
+        with told(NAME):
+            found = self._database.execute("SELECT id FROM sessions ORDER BY at").fetchall()
+        return [id for (id,) in found if id not in self._closed]
 
     def forget(self, id: str) -> None:
         """Remove a session that was resumed."""
-        self._database.execute("DELETE FROM sessions WHERE id = ?", (id,))
+        with told(NAME):
+            self._database.execute("DELETE FROM sessions WHERE id = ?", (id,))
 
     def drop(self, id: str) -> None:
-        """Remove a session that was closed, and all below it."""
+        """Remove a session that was closed, and all below it. If that fails, it is gone for this supervisor, and its
+        row is removed at the next close of a session."""
+        self._closed.add(id)
         below = (
             "WITH RECURSIVE gone (id) AS (VALUES (?) UNION SELECT s.id FROM sessions s JOIN gone ON s.parent = gone.id)"
         )
-        self._database.execute(f"{below} DELETE FROM sessions WHERE id IN gone", (id,))
+        with told(NAME):
+            for each in list(self._closed):
+                self._database.execute(f"{below} DELETE FROM sessions WHERE id IN gone", (each,))
+                self._closed.discard(each)

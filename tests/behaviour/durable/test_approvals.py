@@ -304,6 +304,30 @@ def remove(ctx: ToolContext, path: str) -> str:
     return f"{path}: {said.payload}" if said else "kept"
 
 
+async def test_a_call_whose_question_ends_after_it_has_one_end(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    """The records of the question follow the end of the call that has asked it."""
+    state = tmp_path / "state"
+    async with supervise([remove], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        asked = await session.call("remove", {"path": "a"}, call_id="withdrawn")
+        supervisor.approvals.withdraw(asked.confirmation)
+        await session.call("remove", {"path": "b"}, call_id="closed")
+        answered = await session.call("remove", {"path": "c"}, call_id="answered")
+        supervisor.approvals.deny(answered.confirmation)
+        assert (await session.call("remove", {"path": "c"}, call_id="again")).output == "kept"
+        await session.close()
+        await until(lambda: not supervisor.approvals.pending())
+    async with supervise([remove], state=state):
+        pass
+    directory = StateDirectory(state)
+    records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    ends = [(each.call_id, each.data["error"]) for each in records if each.kind == "call"]
+    assert ends == [("withdrawn", None), ("closed", None), ("answered", None), ("again", None)]
+    assert events(state).count(("withdrawn", "withdrawn")) == 2
+
+
 async def test_a_confirmation_is_answered_with_data_from_the_command_line(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:

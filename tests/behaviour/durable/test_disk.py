@@ -68,30 +68,68 @@ FULL = (
     + """
 from pathlib import Path
 import anyio
-from toolcell import PermissionTier, SandboxUnavailable, Supervisor, UsageError, tool
+from toolcell import Approved, PermissionTier, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
 from toolcell.journal.reading import JournalReader
 from toolcell.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from tests.behaviour.durable.test_disk import append
 
-top = Path(sys.argv[1])
+top, is_full = Path(sys.argv[1]), False
 small_disk(str(top / "disk"), f"size=600k,mode=0700,uid={uid},gid={gid}")
 
 @tool(tier=PermissionTier.ELEVATED)
 def pay() -> None:
     pass
 
+@tool(confirms=True)
+def ask(ctx: ToolContext) -> bool:
+    return bool(ctx.confirm("Really?", None))
+
+def fill_up():
+    try:
+        while True:
+            fill.write(bytes(512))
+    except OSError:
+        pass
+
+async def refused(work):
+    fill_up()  # a try to write the status, for example, gives room back
+    try:
+        result = work()
+        if hasattr(result, "__await__"):
+            await result
+    except UsageError as error:
+        assert "Free space there" in str(error), error
+    else:
+        raise AssertionError(f"it was done: {result!r}")
+
+class Yes:
+    async def send(self, text, *, sender):
+        pass
+
+    async def approve(self, request):
+        while not is_full:
+            await anyio.sleep(0.05)
+        return Approved()
+
 async def main():
+    global is_full, fill
     state, kept = top / "disk" / "state", 0
-    async with Supervisor([append, pay], state=state, approval_timeout_s=1) as supervisor:
+    async with Supervisor([append, pay, ask], state=state, approval_timeout_s=5) as supervisor:
+        asking, asked = [
+            await supervisor.open_session("main", workspace=top / "ws", channel=channel) for channel in (None, Yes())
+        ]
+        question = (await asking.call("ask", {})).confirmation
+        assert (await asked.call("ask", {})).confirmation
+        suspended = [
+            await supervisor.open_session("main", workspace=top / "ws", session_id=name) for name in ("p", "q")
+        ]
+        for each in suspended:
+            await each.suspend()
         session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
         assert (await session.call("append", {"line": "first"}, idempotency_key="first")).output == 1
         fill = open(top / "disk" / "fill", "wb", buffering=0)
-        try:
-            while True:
-                fill.write(bytes(512))
-        except OSError:
-            pass
+        fill_up()
         for _ in range(100):
             result = await session.call("append", {"line": "x" * 300})
             if result.error is not None:
@@ -100,13 +138,17 @@ async def main():
             kept += 1
         keyed = await session.call("append", {"line": "keyed"}, idempotency_key="keyed")
         assert isinstance(keyed.error, SandboxUnavailable) and "was not run" in keyed.error.message, keyed
-        assert (await session.call("pay", {})).is_error
-        try:
-            session.start("append", {"line": "task"}, task_id="task")
-            raise AssertionError("it started")
-        except UsageError as error:
-            assert "Free space" in str(error)
+        assert "could not be put up" in (await session.call("pay", {})).error.message
+        await refused(lambda: supervisor.approvals.approve(question))
+        await refused(lambda: supervisor.approvals.withdraw(question))
+        await refused(lambda: supervisor.resume_session("p"))
+        is_full = True
+        await suspended[1].close()
+        await asking.close()
+        await anyio.sleep(0.5)  # the question of the closed session cannot be withdrawn, nor the answer be kept
+        await refused(lambda: session.start("append", {"line": "task"}, task_id="task"))
         assert runtime_of(supervisor).services.durable.failure
+        assert supervisor.suspended_sessions() == ["p"]
         assert (await session.call("append", {"line": "first"}, idempotency_key="first")).output == 1
         fill.close()
         os.unlink(fill.name)
@@ -119,6 +161,7 @@ async def main():
     directory = StateDirectory(state)
     JournalReader(directory.log, directory.database).verify()
     async with Supervisor([append], state=state) as supervisor:
+        assert supervisor.suspended_sessions() == ["p"]
         session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
         for line in ("first", "keyed"):
             assert (await session.call("append", {"line": line}, idempotency_key=line)).output == 1
@@ -368,6 +411,23 @@ async def test_a_damaged_database_that_cannot_be_made_again_is_named(
     (state / name).unlink()
     async with supervise([append], state=state):
         pass
+
+
+async def test_a_program_that_holds_a_lock_on_the_results_does_not_hold_up_the_supervisor(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with closing(sqlite3.connect(StateDirectory(state).results, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            error = (await session.call("append", {"line": "a"}, idempotency_key="k")).error
+            assert time.monotonic() - began < 3
+            assert isinstance(error, SandboxUnavailable) and "end that program" in error.cure
+            with pytest.raises(UsageError, match=r"database is locked\. Another program holds its lock"):
+                session.start("append", {"line": "a"})
+        assert (await session.call("append", {"line": "a"}, idempotency_key="k")).output == 1
+    assert (workspace / "lines.txt").read_text() == "a\n"
 
 
 async def test_a_result_that_cannot_be_read_does_not_run_again(

@@ -1,7 +1,9 @@
 """Results that outlive the supervisor: idempotency keys and tasks, and what each error says of its call."""
 
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from toolcell import (
     ErrorBase,
     ExecutionError,
     PermissionDenied,
+    Record,
     Session,
     Supervisor,
     Timeout,
@@ -28,7 +31,9 @@ from toolcell import (
     tool,
 )
 from toolcell.journal.reading import JournalReader
+from toolcell.journal.segments import closed_segments
 from toolcell.state import StateDirectory
+from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
 Supervise = Callable[..., Supervisor]
@@ -144,6 +149,40 @@ async def test_a_call_that_was_killed_does_not_run_again_under_its_key(
     assert lines(workspace) == ["a"]
 
 
+async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again(
+    supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result could not be kept, and the segment of the log that has the call's end was removed since."""
+    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 0.05)
+    directory, most = StateDirectory(state), 1_048_576
+    async with supervise([append], state=state, journal_bytes=most) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("append", {"line": "a"}, idempotency_key="k")).output == 1
+        session.start("append", {"line": "b"}, task_id="t")
+        assert (await supervisor.task("t").result()).output == 2
+        with closing(sqlite3.connect(directory.results)) as database, database:
+            database.execute("UPDATE calls SET result = NULL")
+        durable = runtime_of(supervisor).services.durable
+        assert durable is not None
+        for _try in range(60):
+            for _record in range(4):
+                durable.write(Record("log", "s", data={"text": "x" * 60_000, "fields": {"y": "x" * 60_000}}))
+            await anyio.sleep(0.3)
+            if closed_segments(directory.log) and closed_segments(directory.log)[0].begin > 0:
+                break
+    with closing(sqlite3.connect(directory.database)) as database:
+        assert database.execute("SELECT count(*) FROM records WHERE call != ''").fetchone() == (0,)
+    async with supervise([append], state=state, journal_bytes=most) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        for error in (
+            (await session.call("append", {"line": "a"}, idempotency_key="k")).error,
+            (await supervisor.task("t").result()).error,
+        ):
+            assert isinstance(error, Cancelled) and error.outcome == "outcome unknown"
+            assert "the journal has lost the call's end" in error.message
+    assert lines(workspace) == ["a", "b"]
+
+
 async def test_a_key_runs_once_if_its_session_is_closed_and_opened_again_meanwhile(
     supervise: Supervise, workspace: Path, state: Path
 ) -> None:
@@ -183,6 +222,25 @@ async def test_a_key_stands_for_one_tool_and_its_arguments_also_after_a_restart(
                     await one.call(name, args, idempotency_key="k")
             assert (await other.call("look", {"seconds": 0.0}, idempotency_key="k")).output == "seen"
     assert lines(workspace) == ["a"]
+
+
+async def test_a_call_that_waits_for_the_one_with_its_key_ends_in_its_own_time(
+    supervise: Supervise, workspace: Path
+) -> None:
+    async with supervise([append]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        call = {"line": "a", "seconds": 3.0}
+        ended: list[ToolResult] = []
+
+        async def first() -> None:
+            ended.append(await session.call("append", call, idempotency_key="k"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            await until(lambda: lines(workspace) == ["a"])
+            assert isinstance((await session.call("append", call, timeout=0.2, idempotency_key="k")).error, Timeout)
+            assert not ended
+        assert (await session.call("append", call, timeout=0.2, idempotency_key="k")).output == 1
 
 
 @pytest.mark.parametrize("key", ["", "\udcff", "k" * 1025])
@@ -239,6 +297,57 @@ async def test_arguments_that_are_no_json_data_are_a_validation_error_also_with_
     reader.verify()
     kept = [each.record for each in reader.entries() if each.record.call_id == "call k"]
     assert [record.kind for record in kept] == ["call"] and kept[0].data["error"] == "validation"
+
+
+@host_tool
+def answer(fail: bool) -> str:
+    """Answer, or fail."""
+    if fail:
+        raise ValueError("\ud800")
+    return "answered"
+
+
+async def test_an_id_with_a_lone_surrogate_stands_in_the_way_of_no_record_and_no_start(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    """A provider's JSON may have one in the id of a call."""
+    odd = "c\ud800"
+
+    def in_the_index() -> bool:
+        with closing(sqlite3.connect(StateDirectory(state).database)) as database:
+            return bool(database.execute(r"SELECT count(*) FROM records WHERE call = 'c\ud800'").fetchone()[0])
+
+    for start in range(2):
+        async with supervise([append, answer], state=state) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            assert isinstance((await session.call("append", {"line": "a"}, call_id=odd)).error, ValidationError)
+            for _again in range(2):
+                with anyio.fail_after(10):
+                    result = await session.call("answer", {"fail": False}, call_id=odd, idempotency_key="k")
+                error = result.error
+                assert result.output == "answered" if start == 0 else error and error.outcome == "outcome unknown"
+            task = session.start("answer", {"fail": False}, call_id=odd, task_id="t")
+            with anyio.fail_after(10):
+                assert (await task.result()).is_error == bool(start)
+            durable = runtime_of(supervisor).services.durable
+            assert durable is not None
+            await until(in_the_index)
+            assert not durable.failure
+            with pytest.raises(UsageError, match="session_id is not valid Unicode"):
+                await supervisor.open_session("main", workspace=workspace, session_id=odd)
+            with pytest.raises(UsageError, match="no suspended session"):
+                await supervisor.resume_session(odd)
+    directory = StateDirectory(state)
+    JournalReader(directory.log, directory.database).verify()
+
+
+async def test_a_host_tool_that_raises_text_with_a_lone_surrogate_has_failed(
+    supervise: Supervise, workspace: Path
+) -> None:
+    async with supervise([answer]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("answer", {"fail": True})).error
+        assert isinstance(error, ExecutionError) and error.message == "ValueError: ?"
 
 
 async def test_a_task_has_the_arguments_of_its_start(supervise: Supervise, workspace: Path, state: Path) -> None:

@@ -1,0 +1,57 @@
+"""What to do about an error of the files in a state directory, in words."""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from toolcell.errors import UsageError
+
+READ_ONLY: Final = "Its file system is read-only: use another directory, or mount it so that it can be written."
+_DAMAGED: Final = "It is damaged, or its disk fails: look at the disk, and restore a copy."
+_OF_ERRNO: Final = {
+    errno.EACCES: "Give it to the user of this program.",
+    errno.EPERM: "Give it to the user of this program.",
+    errno.EROFS: READ_ONLY,
+    errno.ENOSPC: "Free space there.",
+    errno.EDQUOT: "The user's quota is used up: free space there.",
+    errno.EFBIG: "The limit on the size of files is reached: raise it (ulimit -f).",
+    errno.EMFILE: "The limit on open files is reached: raise it (ulimit -n).",
+    errno.ENOENT: "Something in it was removed meanwhile. Start again.",
+    errno.EBADMSG: _DAMAGED,
+    errno.ELOOP: "It is a symbolic link where there must be a file. Remove the link.",
+}
+_OF_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: _OF_ERRNO[errno.ENOSPC],
+    sqlite3.SQLITE_IOERR: "Look at the disk: it fails, or a quota or the limit on the size of files is reached.",
+    sqlite3.SQLITE_READONLY: READ_ONLY,
+    sqlite3.SQLITE_BUSY: "Another program holds its lock: end that program.",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
+_PRIMARY: Final = 0xFF  # the rest of an SQLite error code says more of the same error
+_LOOK: Final = "Look at the disk."
+
+
+def cure_of(error: Exception) -> str:
+    """The cure of an OSError or an sqlite3.Error."""
+    if isinstance(error, sqlite3.Error):
+        code: int = getattr(error, "sqlite_errorcode", 0)  # an error of the module has none
+        return _OF_SQLITE.get(code & _PRIMARY, _LOOK)
+    return _OF_ERRNO.get(error.errno or 0, _LOOK) if isinstance(error, OSError) else _LOOK
+
+
+@contextmanager
+def told(name: str) -> Generator[None]:
+    """Raise UsageError, with the cure, in place of an error of the file of this name, or of another that the error
+    names."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            name = os.path.basename(error.filename or name)
+            why = error.strerror or why
+        raise UsageError(f"{name} cannot be used: {why}. {cure_of(error)}") from error
