@@ -12,7 +12,6 @@ from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 
 from .results import BUSY_S
-
 from .signing import Signer
 
 __all__ = ["KeptSession", "SessionStore"]
