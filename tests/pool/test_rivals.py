@@ -1,13 +1,25 @@
 """The share of the cores of a session with many running calls."""
 
+import ctypes
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from toolcell.pool.rivals import MOST_NICE, RIVAL_S, Rivals, lower, may_undo, nice_of, renice, take_back
+from toolcell.pool.rivals import MOST_NICE, RIVAL_S, SLICE_NS, Rivals, lower, may_undo, nice_of, renice, take_back
+from toolcell_sandbox.kernel.syscalls import syscall
+
+HAS_SLICES = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 12)
+
+
+def slice_of(pid: int) -> int:
+    """The slice of a process in nanoseconds, sched_runtime of sched_getattr(2); 0 before Linux 6.12."""
+    attributes = ctypes.create_string_buffer(48)
+    syscall("sched_getattr", pid, attributes, 48, 0, step="read the slice")
+    return int(struct.unpack_from("=Q", attributes, 24)[0])
 
 
 def test_a_session_alone_has_no_rival() -> None:
@@ -46,12 +58,14 @@ def test_a_process_is_niced_with_its_scheduling_group_once_it_has_one() -> None:
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0)
         assert lower(leader.pid, 5)
         assert os.getpriority(os.PRIO_PROCESS, leader.pid) == 5
+        assert slice_of(leader.pid) == SLICE_NS or not HAS_SLICES
         group = Path(f"/proc/{leader.pid}/autogroup")
         assert not group.exists() or os.geteuid() or group.read_text().endswith("nice 5\n")
         if os.geteuid() == 0:
             assert lower(leader.pid, 2, before=7) and os.getpriority(os.PRIO_PROCESS, leader.pid) == 5, "its own value"
             assert lower(leader.pid, 0, before=5)
             assert os.getpriority(os.PRIO_PROCESS, leader.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+            assert slice_of(leader.pid) == slice_of(child.pid)
             assert not group.exists() or group.read_text().endswith("nice 0\n")
     finally:
         for each in (child, leader):
@@ -63,8 +77,10 @@ def test_a_nice_value_that_a_child_has_inherited_is_taken_back_and_its_own_is_no
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
         assert renice(parent.pid, 7) == may_undo() == (os.geteuid() == 0)
         assert os.getpriority(os.PRIO_PROCESS, parent.pid) == max(own, 7 if may_undo() else own)
+        assert slice_of(parent.pid) == (SLICE_NS if may_undo() and HAS_SLICES else slice_of(0))
         take_back(parent.pid, 7)
         assert os.getpriority(os.PRIO_PROCESS, parent.pid) == own
+        assert slice_of(parent.pid) == slice_of(0)
         if may_undo():
             os.setpriority(os.PRIO_PROCESS, parent.pid, own + 3)
             take_back(parent.pid, 7)

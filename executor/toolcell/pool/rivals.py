@@ -3,17 +3,20 @@
 The kernel shares a busy core among processes, so a session with eight running calls would get eight times the CPU time
 of a session with one, and the supervisor would wait for its turn behind all of them. So while several sessions make
 calls, the processes of a session with more than one running call are niced: those of the calls, and the inits of their
-cells, which fork and sweep. Their weights together add up to that of one process. On idle cores, a niced process runs
-as fast as any other.
+cells, which fork and sweep. Their weights together add up to that of one process. They get long slices too, so that the
+supervisor, and the call of another session, take a core at once when they wake up (`SLICE_NS`). On idle cores, a niced
+process runs as fast as any other.
 """
 
 import math
 import os
+import struct
 from contextlib import suppress
 from functools import cache
 from typing import Final
 
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import attempt
 from toolcell_sandbox.mechanisms.capabilities import held
 
 RIVAL_S: Final = 1.0
@@ -21,11 +24,17 @@ RIVAL_S: Final = 1.0
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
 MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
+SLICE_NS: Final = 100_000_000
+"""The slice of a niced process, the longest that the kernel takes. Since Linux 6.12, a process that wakes up need not
+wait until the slice of the running one is over if its own is shorter (PREEMPT_SHORT in kernel/sched/fair.c)."""
+_SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")  # linux/sched/types.h
+_SCHED_FLAG_KEEP_POLICY: Final = 8  # linux/sched.h
 
 
 class Rivals:
     """The session that made the last call, and the times of its last call and of the last call of any other session.
-    `seen` has the time of the last call of each session, except that of the last one."""
+    `seen` has, for each session, the time of a call: that of the last one, unless this session made the last call of
+    all."""
 
     __slots__ = ("last", "last_at", "other_at", "seen")
 
@@ -76,13 +85,25 @@ def may_undo() -> bool:
         return False
 
 
+def _schedule(pid: int, nice: int) -> None:
+    """Set the nice value of a process, as far as this user may, and its slice: a long one with a value above ours,
+    otherwise the default. Raises OSError if the process has ended."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, pid, max(nice, own))
+    now = os.getpriority(os.PRIO_PROCESS, pid)
+    slice_ns = SLICE_NS if nice > own else 0
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, _SCHED_FLAG_KEEP_POLICY, now, 0, slice_ns, 0, 0)
+    attempt("sched_setattr", pid, attributes, 0)  # without it, the process has its share, and others wait a little
+
+
 def renice(pid: int, nice: int) -> bool:
-    """Set the nice value of a cell's init, which its later children inherit, if this process may undo that. Returns
-    whether it was set."""
+    """Set the nice value and the slice of a cell's init, which its later children inherit, if this process may undo
+    that. Returns whether they were set."""
     if not may_undo():
         return False
     try:
-        os.setpriority(os.PRIO_PROCESS, pid, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+        _schedule(pid, nice)
     except OSError:  # it has ended
         return False
     return True
@@ -92,7 +113,7 @@ def take_back(pid: int, nice: int) -> None:
     """Undo a nice value that a process has inherited, unless it has another one now."""
     with suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, pid) == nice:
-            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+            _schedule(pid, 0)
 
 
 def lower(pid: int, nice: int, before: int = 0) -> bool:
@@ -109,8 +130,7 @@ def lower(pid: int, nice: int, before: int = 0) -> bool:
             return False
         now, wanted = os.getpriority(os.PRIO_PROCESS, pid), max(nice, os.getpriority(os.PRIO_PROCESS, 0))
         if now < wanted or now == before > wanted:  # else the program has niced itself
-            with suppress(PermissionError):
-                os.setpriority(os.PRIO_PROCESS, pid, wanted)
+            _schedule(pid, wanted)
     except OSError:  # also if the process has ended
         return True
     return share_of_group(pid, nice)
