@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.approvals import ApprovalRequest, Approvals, Approved, Denied
 from toolcell.approvals.request import canonical
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
@@ -32,7 +32,6 @@ from toolcell_tools.preview import Preview, printable
 from . import approve
 from .context import CallContext
 from .execute import Ran
-from .services import Services
 
 _log = logging.getLogger("toolcell.approval")
 MAX_CONFIRMATIONS = 8
@@ -100,7 +99,7 @@ async def waiting(
     approve.record_approval(context, kept, "", event="asked")
     approve.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
     if context.caller.approver is not None:
-        context.services.in_background(_asked_of, context, kept)
+        context.services.in_background(_asked_of, context, store, kept)
     return pending(ran, kept.id, kept.hint)
 
 
@@ -113,9 +112,9 @@ def pending(ran: Ran, id: str, hint: str) -> Ran:
     return ran._replace(outcome=outcome, confirmation=id)
 
 
-async def _asked_of(context: CallContext, request: ApprovalRequest) -> None:
+async def _asked_of(context: CallContext, store: Approvals, request: ApprovalRequest) -> None:
     """Ask the approver. The close of the session ends this, and withdraws the question."""
-    store, approver = context.services.approvals(), context.caller.approver
+    approver = context.caller.approver
     assert approver is not None
     with context.caller.life.doing(f"{approver!r}, which was asked for confirmation,") as work, work.scope:
         if context.caller.life.closed:  # while the request was kept
@@ -133,10 +132,10 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, UsageError) else ""
 
 
-async def withdraw_all(services: Services, life: SessionLife, ids: Sequence[str]) -> None:
+async def withdraw_all(store: Approvals, life: SessionLife, ids: Sequence[str]) -> None:
     """Withdraw the open questions of a session that was closed, unless the supervisor ends."""
     for id in ids:
-        await approve.withdrawn(life, services.approvals(), id)
+        await approve.withdrawn(life, store, id)
 
 
 def _failed(ran: Ran, message: str) -> Ran:

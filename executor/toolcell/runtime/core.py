@@ -247,9 +247,9 @@ class SessionCore:
         if (redaction := self.caller.secrets.redaction) is not None:
             summary = redaction.text(summary)
         self.result = self.caller.tally.result(outcome, summary, self.returned)
-        if self.caller.tally.questions and not self.services.approvals().is_ending:
-            questions = self.caller.tally.questions
-            self.services.in_background(confirming.withdraw_all, self.services, self.life, questions)
+        questions = self.caller.tally.questions
+        if questions and not (store := self.services.approvals()).is_ending:
+            self.services.in_background(confirming.withdraw_all, store, self.life, questions)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)

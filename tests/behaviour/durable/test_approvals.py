@@ -328,6 +328,19 @@ async def test_a_call_whose_question_ends_after_it_has_one_end(
     assert events(state).count(("withdrawn", "withdrawn")) == 2
 
 
+@pytest.mark.parametrize("turns", [0, 1, 4])
+async def test_a_supervisor_may_end_while_the_questions_of_a_session_are_withdrawn(
+    supervise: Supervise, workspace: Path, tmp_path: Path, turns: int
+) -> None:
+    async with supervise([remove], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for path in "abc":
+            await session.call("remove", {"path": path})
+        await session.close()
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+
+
 async def test_a_confirmation_is_answered_with_data_from_the_command_line(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
