@@ -32,12 +32,16 @@ def leftovers(supervise: object) -> None:
     """The fixture's name makes conftest look for leftovers after each test."""
 
 
-def program(code: str, warnings: str = "'error'") -> subprocess.CompletedProcess[str]:
+def program(code: str, warnings: str = "'error'", *, is_forked: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a program, which can print what is left of its children with `left()`. It receives SIGINT even if the tests
     run in the background of a shell that ignores SIGINT. `warnings` are the arguments of `warnings.simplefilter`.
+    Without `is_forked`, its interpreter is new, with nothing that garbage collection was told to pass over.
     """
     text = INTERRUPTIBLE + FILTER.format(warnings) + textwrap.dedent(LEFT) + textwrap.dedent(code)
-    return programs.run([*programs.PYTHON, "-c", text], timeout=60, finalize=True)
+    command = [*programs.PYTHON, "-c", text]
+    if is_forked:
+        return programs.run(command, timeout=60, finalize=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def report(ctx: ToolContext) -> None:
@@ -175,9 +179,9 @@ def test_a_loop_that_ends_without_aclose_leaves_no_process_and_python_warns(end:
         {ENDS[end]}
         print(left())
     """
-    done = program(code, "'always', ResourceWarning")
+    done = program(code, "'always', ResourceWarning", is_forked=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-    assert "was not closed: await aclose()" in done.stderr
+    assert "was not closed: await aclose()" in done.stderr, done.stderr
 
 
 def test_what_was_started_in_a_run_of_the_loop_that_is_over_says_so_and_closes_quietly(tmp_path: Path) -> None:
