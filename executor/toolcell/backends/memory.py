@@ -49,8 +49,8 @@ _DELETE = "DELETE FROM record WHERE namespace = ? AND id = ? RETURNING number"
 _FULL = "SELECT records >= ? FROM quota WHERE namespace = ?"
 _COLUMNS = "id, text, kind, tags, created_at"
 _SHARE = """
-SELECT 2 * records >= (SELECT max(number) FROM record), EXISTS (SELECT 1 FROM quota WHERE namespace <> ?1)
-FROM quota WHERE namespace = ?1
+SELECT 2 * records >= (SELECT max(number) FROM record), EXISTS (SELECT 1 FROM quota WHERE namespace <> :namespace)
+FROM quota WHERE namespace = :namespace
 """
 _BEST = """
 SELECT rowid AS number, -bm25(word, 0.0, 1.0, 2.0) AS score FROM word WHERE word MATCH ?
@@ -164,7 +164,7 @@ class SQLiteMemory(ClosedByWith):
         own = f'room : "{room_of(namespace)}" AND {either}'
 
         def look(db: sqlite3.Connection) -> list[tuple[int, float]]:
-            has_most, has_others = db.execute(_SHARE, (namespace,)).fetchone() or (0, 1)
+            has_most, has_others = db.execute(_SHARE, {"namespace": namespace}).fetchone() or (0, 1)
             if not has_others:
                 return db.execute(_BEST, (either, limit)).fetchall()
             if has_most:
