@@ -1,5 +1,6 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
+import math
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -296,15 +297,14 @@ class Session:
             return await step(context, name, arguments, repair)
         context = context._replace(fate=CallFate())
         asked = (name, json_of(arguments))
-        if timeout is None:
-            run = partial(step, context, name, arguments, repair)
-            return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
-        end = monotonic() + timeout
+        wait_s = math.inf if timeout is None else timeout
+        end = monotonic() + wait_s
 
         def in_time() -> Awaitable[ToolResult]:
-            return step(context._replace(timeout_s=max(0.001, end - monotonic())), name, arguments, repair)
+            left_s = None if timeout is None else max(0.001, end - monotonic())
+            return step(context._replace(timeout_s=left_s), name, arguments, repair)
 
-        return await core.idempotent.once(idempotency_key, asked, in_time, call_id, context.fate, timeout)
+        return await core.idempotent.once(idempotency_key, asked, in_time, call_id, context.fate, wait_s)
 
     async def call_again(self, confirmation: str, **options: Unpack[CallOptions]) -> ToolResult:
         """Make the call again that asked for this confirmation, `result.confirmation`, when it is answered. It has the
