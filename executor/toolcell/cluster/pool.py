@@ -16,7 +16,7 @@ from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
 from toolcell.pool.recovery import SupervisorStatus
-from toolcell.pool.run import FREE_SPACE, UNRECORDED, CellKey, Outcome, Run
+from toolcell.pool.run import UNRECORDED, UNRECORDED_CURE, CellKey, Outcome, Run
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.report import SandboxReport
@@ -280,7 +280,7 @@ class ClusterPool:
             self._end(run, Outcome("error", reason="arguments", message=f"the message cannot be encoded: {error}"))
             return True
         if run in self.waiting and not run.on_taken():
-            self._end(run, Outcome("unavailable", message=UNRECORDED, cure=FREE_SPACE))
+            self._end(run, Outcome("unavailable", message=UNRECORDED, cure=UNRECORDED_CURE))
             return True
         run.cell = RemoteCell(peer, number)
         run.started_at = now

@@ -11,7 +11,7 @@ from toolcell.journal import Record
 from toolcell.journal.chain import SharedFacts
 from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
-from toolcell.pool.run import FREE_SPACE, NOTHING_USED, Outcome, Run, Used
+from toolcell.pool.run import NOTHING_USED, UNRECORDED_CURE, Outcome, Run, Used
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -45,7 +45,7 @@ def intend(
     if not why:
         return None
     message = f"The call was not run, because it could not be recorded. {why}"
-    return SandboxUnavailable(message=message, mechanism="", cure=FREE_SPACE)
+    return SandboxUnavailable(message=message, mechanism="", cure=UNRECORDED_CURE)
 
 
 def record(

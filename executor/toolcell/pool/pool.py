@@ -46,7 +46,7 @@ from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .rivals import Rivals, nice_of
-from .run import FREE_SPACE, NO_PROCESS, UNRECORDED, CellKey, CellSpec, Outcome, Run, unavailable
+from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
 
@@ -354,7 +354,7 @@ class Pool:
             self._reactor.soon(self._pump)
             return False
         if not run.on_taken():
-            self._end_waiting(run, Outcome(ending="unavailable", message=UNRECORDED, cure=FREE_SPACE))
+            self._end_waiting(run, Outcome(ending="unavailable", message=UNRECORDED, cure=UNRECORDED_CURE))
             self._reactor.soon(self._pump)
             return False
         idle = self._idle.get(cell.spec.key)
