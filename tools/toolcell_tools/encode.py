@@ -15,7 +15,7 @@ from .lazy import Answer
 if TYPE_CHECKING:
     from .result import ToolResult
 
-__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_counted", "encode_json", "encode_return"]
+__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_counted", "encode_json", "encode_return", "in_utf8"]
 
 MAX_DEPTH = 64
 MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
@@ -27,6 +27,12 @@ DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; beyond this length nobo
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
 
 _compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def in_utf8(text: str, errors: str = "backslashreplace") -> str:
+    """The text without lone surrogates, which UTF-8 cannot hold: each is escaped, or a question mark if `errors` is
+    "replace"."""
+    return text if text.isascii() else text.encode("utf-8", errors).decode()
 
 
 def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:

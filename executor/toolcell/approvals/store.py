@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
+from toolcell.state.directory import APPROVALS
 from toolcell.state.signing import Signer
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable
@@ -123,7 +124,7 @@ class Approvals:
         process keeps a thread of this one from writing, it is the number before."""
         if self._lock.acquire(blocking=False):
             try:
-                with told("approvals.sqlite"):
+                with told(APPROVALS):
                     self._pending = self._table.pending()
             finally:
                 self._lock.release()
@@ -332,7 +333,7 @@ class Approvals:
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
         try:
-            with told("approvals.sqlite"):
+            with told(APPROVALS):
                 noted = dict[str, EndedBy]() if self._file is None else self._file.read()
                 known = {**noted, **dict(self._table.ended())}
                 found = [(id, how) for id, how in known.items() if id not in self._told]
@@ -350,7 +351,7 @@ class Approvals:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            with told("approvals.sqlite"):
+            with told(APPROVALS):
                 return self._table.version(), self._changes
         finally:
             self._lock.release()
@@ -359,7 +360,7 @@ class Approvals:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        with self._lock, told("approvals.sqlite"):
+        with self._lock, told(APPROVALS):
             yield
 
     @contextmanager

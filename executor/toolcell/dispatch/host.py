@@ -31,7 +31,7 @@ from toolcell_tools.asking import given_or_asked, went_on
 from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
-from toolcell_tools.encode import encode_json, encode_return
+from toolcell_tools.encode import encode_json, encode_return, in_utf8
 from toolcell_tools.failures import ToolFailure, Unencodable
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
@@ -181,13 +181,9 @@ def _data_of(failure: ToolFailure) -> Any:
 
 def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outcome:
     trace = "".join(traceback.format_exception(error))[-20_000:]
-    payload: dict[str, Field] = {"traceback": _in_unicode(trace), "data": data}
-    return Outcome(ending="error", reason=reason, message=_in_unicode(message[:MESSAGE_CHARS]), payload=payload)
-
-
-def _in_unicode(text: str) -> str:
-    """The text with a question mark for each lone surrogate, as from a cell."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    payload: dict[str, Field] = {"traceback": in_utf8(trace, "replace"), "data": data}
+    message = in_utf8(message[:MESSAGE_CHARS], "replace")  # as a cell does
+    return Outcome(ending="error", reason=reason, message=message, payload=payload)
 
 
 class _HostReporter:

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from toolcell_tools.encode import in_utf8
+
 from .chain import START, Head, JournalEntry
 from .journal import Record
 from .redact import with_digest
@@ -128,13 +130,8 @@ def row_of(entry: JournalEntry) -> tuple[int, float, str, str, str, str]:
     """The row of an entry."""
     record = entry.record
     data = json.dumps(with_digest(record.data), ensure_ascii=True, default=repr)
-    kind, session_id, call_id = map(in_unicode, (record.kind, record.session_id, record.call_id))
+    kind, session_id, call_id = map(in_utf8, (record.kind, record.session_id, record.call_id))
     return (entry.head.number, record.at, kind, session_id, call_id, data)
-
-
-def in_unicode(text: str) -> str:
-    """The text with an escape for each lone surrogate, which SQLite cannot take."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def opened_index(path: Path) -> Index:

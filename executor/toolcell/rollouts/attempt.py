@@ -10,14 +10,14 @@ import anyio
 from toolcell.errors import UsageError
 from toolcell.session import CallOptions, Session
 from toolcell_tools.declaration import Declared
-from toolcell_tools.encode import encode_counted, encode_json
+from toolcell_tools.encode import encode_counted, encode_json, in_utf8
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
 
 from .infrastructure import is_infrastructure, steady_call
 from .tasks import RolloutTask
-from .trajectory import CallStep, NoteStep, RolloutOutcome, in_utf8
+from .trajectory import CallStep, NoteStep, RolloutOutcome
 
 __all__ = ["Attempt", "Scored"]
 

@@ -8,12 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolcell.usage_limits import SessionUsage
 from toolcell_tools.errors import ToolError
 
-__all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep", "in_utf8"]
-
-
-def in_utf8(text: str) -> str:
-    """The text with its lone surrogates escaped, which JSON in UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()
+__all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep"]
 
 
 class RolloutOutcome(StrEnum):

@@ -18,14 +18,14 @@ from toolcell.retrying import LONGEST_S, waits
 from toolcell.session import Session
 from toolcell.session_result import SessionState
 from toolcell.usage_limits import SessionUsage, UsageLimits
-from toolcell_tools.encode import encode_counted
+from toolcell_tools.encode import encode_counted, in_utf8
 from toolcell_tools.errors import ToolFailed
 from toolcell_tools.failures import Unencodable
 
 from .attempt import Attempt, Scored
 from .infrastructure import failure_of, is_infrastructure
 from .tasks import AttemptKey, RolloutTask
-from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, in_utf8
+from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory
 
 if TYPE_CHECKING:
     from toolcell.supervisor import Supervisor

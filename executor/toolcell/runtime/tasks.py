@@ -11,7 +11,8 @@ import anyio
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 from toolcell.sessions.idempotency import digest_of_call, json_of
-from toolcell.state.results import NAME, KeptCall, ResultStore
+from toolcell.state.directory import RESULTS
+from toolcell.state.results import KeptCall, ResultStore
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -136,7 +137,7 @@ class CallTasks:
             return earlier, False
         kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id, None)
         if store is not None:
-            with told(NAME):
+            with told(RESULTS):
                 store.begin(kept)
         self._make_room()
         task = self._tasks[id] = CallTask(kept)
@@ -147,7 +148,7 @@ class CallTasks:
         read."""
         found = self._tasks.get(id)
         if found is None and store is not None:
-            with told(NAME):
+            with told(RESULTS):
                 kept = store.find("task", "", id)
             if kept is not None and kept.result is not None:
                 return CallTask(kept)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from toolcell.journal.database import in_unicode
+from toolcell_tools.encode import in_utf8
 from toolcell_tools.errors import CallOutcome, Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -18,7 +18,6 @@ __all__ = ["KeptCall", "ResultStore"]
 _log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
-NAME: Final = "results.sqlite"
 BUSY_S: Final = 0.25
 """The time to wait for a lock. Only this process writes, and its event loop waits meanwhile."""
 _SCHEMA: Final = """
@@ -97,7 +96,7 @@ class ResultStore:
     def begin(self, call: KeptCall) -> None:
         """Keep a call that begins, in place of an earlier one with the same key."""
         text = None if call.result is None else call.result.model_dump_json()
-        values = (*call[:4], in_unicode(call.call_id), time.time(), text)
+        values = (*call[:4], in_utf8(call.call_id), time.time(), text)
         self._database.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         self._changes += 1
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 
+from .directory import SESSIONS
 from .results import BUSY_S
 from .signing import Signer
 
@@ -18,7 +19,6 @@ __all__ = ["KeptSession", "SessionStore"]
 
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a suspended session is kept."""
-NAME: Final = "sessions.sqlite"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS sessions (
     id TEXT PRIMARY KEY, parent TEXT NOT NULL, at REAL NOT NULL, data TEXT NOT NULL, signature BLOB NOT NULL
@@ -60,13 +60,13 @@ class SessionStore:
         text = json.dumps(session.data, sort_keys=True)
         signature = self._signer.of("session", session.id, session.parent_id.encode(), text.encode())
         values = (session.id, session.parent_id, time.time(), text, signature)
-        with told(NAME):
+        with told(SESSIONS):
             self._database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", values)
         self._closed.discard(session.id)
 
     def find(self, id: str) -> KeptSession | None:
         """The session of this id, or None. Raises UsageError if its row does not fit its signature."""
-        with told(NAME):
+        with told(SESSIONS):
             row = self._database.execute("SELECT parent, data, signature FROM sessions WHERE id = ?", (id,)).fetchone()
         if row is None or id in self._closed:
             return None
@@ -77,13 +77,13 @@ class SessionStore:
 
     def ids(self) -> list[str]:
         """The ids of all kept sessions, the oldest first."""
-        with told(NAME):
+        with told(SESSIONS):
             found = self._database.execute("SELECT id FROM sessions ORDER BY at").fetchall()
         return [id for (id,) in found if id not in self._closed]
 
     def forget(self, id: str) -> None:
         """Remove a session that was resumed."""
-        with told(NAME):
+        with told(SESSIONS):
             self._database.execute("DELETE FROM sessions WHERE id = ?", (id,))
 
     def drop(self, id: str) -> None:
@@ -93,7 +93,7 @@ class SessionStore:
         below = (
             "WITH RECURSIVE gone (id) AS (VALUES (?) UNION SELECT s.id FROM sessions s JOIN gone ON s.parent = gone.id)"
         )
-        with told(NAME):
+        with told(SESSIONS):
             for each in list(self._closed):
                 self._database.execute(f"{below} DELETE FROM sessions WHERE id IN gone", (each,))
                 self._closed.discard(each)
