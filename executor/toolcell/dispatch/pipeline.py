@@ -192,8 +192,8 @@ async def _after_before_hooks(
 async def _approved(
     context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, reason: str
 ) -> _Checked | ToolResult:
-    """The approved call, or the result of a call that is refused. It is the same object if its arguments are the same.
-    Others are validated, and the policy decides about them."""
+    """The approved call, or the result of a call that is refused. The call is the same object if the approver left its
+    arguments as they were. Other arguments are validated, and the policy decides about them."""
     try:
         approved = await approve.ask(context, tool, call, reason)
     except UNROUTABLE as error:  # no route to its preview

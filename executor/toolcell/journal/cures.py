@@ -45,8 +45,8 @@ def cure_of(error: Exception) -> str:
 
 @contextmanager
 def told(name: str) -> Generator[None]:
-    """Raise UsageError, with the cure, in place of an error of the file of this name, or of another that the error
-    names."""
+    """Turn an OSError or an sqlite3.Error into a UsageError with the cure. `name` is that of the file, unless the error
+    names another."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

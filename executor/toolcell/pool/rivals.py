@@ -33,8 +33,8 @@ _SCHED_FLAG_KEEP_POLICY: Final = 8  # linux/sched.h
 
 class Rivals:
     """The session that made the last call, and the times of its last call and of the last call of any other session.
-    `seen` has, for each session, the time of a call: that of the last one, unless this session made the last call of
-    all."""
+    `seen` has the time of the last call of each session. For the session `last` it may be an earlier one: `last_at` is
+    right."""
 
     __slots__ = ("last", "last_at", "other_at", "seen")
 

@@ -35,7 +35,7 @@ def leftovers(supervise: object) -> None:
 def program(code: str, warnings: str = "'error'", *, is_forked: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a program, which can print what is left of its children with `left()`. It receives SIGINT even if the tests
     run in the background of a shell that ignores SIGINT. `warnings` are the arguments of `warnings.simplefilter`.
-    Without `is_forked`, its interpreter is new, with nothing that garbage collection was told to pass over.
+    Without `is_forked`, its interpreter is new: garbage collection goes through all objects.
     """
     text = INTERRUPTIBLE + FILTER.format(warnings) + textwrap.dedent(LEFT) + textwrap.dedent(code)
     command = [*programs.PYTHON, "-c", text]
