@@ -74,6 +74,8 @@ def test_rules_of_a_deeper_directory_come_first(repository: Path) -> None:
 @given(st.lists(st.text(alphabet="ab*?/![]\\ -^.#py", max_size=10), max_size=4))
 @example(["[?--]"])
 @example([r"[\a]*"])
+@example(["[!]"])
+@example(["[^]", "[!]]", "[^]a]", "[]", "[]]"])
 def test_any_rules_leave_out_what_git_leaves_out(repository: Path, rules: list[str]) -> None:
     (repository / ".gitignore").write_text("\n".join(rules) + "\n")
     assert by_us(repository) == by_git(repository), rules

@@ -14,7 +14,7 @@ MAX_BYTES = 262_144
 """A longer .gitignore is read to here."""
 MAX_LINE = 4_096
 """The most characters of a rule, PATH_MAX. A longer one matches nothing."""
-_GLOB = re.compile(r"\*+|\?|\[!?\]?(?:\[:\w+:\]|[^\]])*\]|\\.|[^*?\[\\]+|.", re.DOTALL)
+_GLOB = re.compile(r"\*+|\?|\[[!^]?+\]?+(?:\[:\w+:\]|[^\]])*\]|\\.|[^*?\[\\]+|.", re.DOTALL)
 _NO_SETS = re.compile(r"\*+|\?|\[|\\.|[^*?\[\\]+|.", re.DOTALL)
 _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)  # or one character
 
