@@ -382,6 +382,7 @@ async def test_a_question_survives_a_restart_with_a_state_directory(
     async with supervise(TOOLS, state=state) as supervisor:
         main = await supervisor.open_session("main", workspace=workspace, session_id="m")
         asked = await main.call("remove", {"path": "a.txt"})
+        assert asked.confirmation, asked
         await main.suspend()
     with Approvals.open(state) as approvals:
         approvals.approve(asked.confirmation, payload="from another process", by="bob")

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     Capability,
@@ -398,6 +399,7 @@ async def test_a_kept_process_answers_for_what_appears_while_it_lives(
     result = await session.call("kept", {"path": ".envrc"})
     assert told(result) and listing(workspace) == {".vscode": ""}
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).unwrap() == first
+    await until(lambda: ".npmrc" in listing(workspace))
     await anyio.sleep(0.3)
     assert ".npmrc" in listing(workspace)  # nobody looks while nothing is called
     assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
@@ -409,7 +411,7 @@ async def test_what_the_first_kept_process_makes_after_its_first_call_is_found_b
     session: Session, workspace: Path, quarantine: Path
 ) -> None:
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).error is None
-    await anyio.sleep(0.3)
+    await until(lambda: ".npmrc" in listing(workspace))
     assert ".npmrc" in listing(workspace)
     assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
     assert listing(workspace) == {"a.txt": "x"} and content(quarantine).keys() == {".npmrc"}
