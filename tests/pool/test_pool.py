@@ -1,13 +1,17 @@
 """What the pool does with its cells, seen in its repr: there is no process, and no clock that ticks."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.pool.cell import State
-from toolcell.pool.cell.state import Event
+from toolcell.pool.cell.state import ENDING, Event
 from toolcell.pool.pace import PACED
+from toolcell.pool.plan import plan
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
 
@@ -229,3 +233,37 @@ def test_a_call_that_dies_with_its_cell_is_lost_and_the_next_one_gets_another() 
     cell.die()
     assert first.ending == "lost" and second.ending == ""
     assert repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("call"), st.sampled_from("ab"), st.sampled_from(("", "repl")), st.sampled_from(("", "w"))),
+        st.tuples(st.sampled_from(("start", "answer", "ready", "die")), st.integers(0, 9)),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS, st.integers(1, 5), st.integers(1, 4))
+@example([("call", "a", "repl", ""), ("call", "a", "", ""), ("call", "a", "", ""), ("start", 0), ("start", 0)], 4, 4)
+def test_no_call_waits_that_the_plan_would_serve_now(
+    events: list[tuple[Any, ...]], max_cells: int, cells_per_session: int
+) -> None:
+    """After any order of events. The pool does not compute the plan at each of them."""
+    pool = FakePool(max_cells=max_cells, cells_per_session=cells_per_session)
+    specs = {(session, kept): spec(session, kept=kept) for session in "ab" for kept in ("", "repl")}
+    wanted = {"start": State.SPAWNING, "answer": State.BUSY, "ready": State.SWEEPING}
+    for event, *given_ in events:
+        if event == "call":
+            session, kept, exclusive = given_
+            pool.call(specs[session, kept], exclusive=exclusive and f"{exclusive} {session}")
+        else:
+            born = [cell for cell in pool.cells if event == "start" or cell.state is not State.SPAWNING]
+            cells = [cell for cell in born if wanted.get(event, cell.state) is cell.state]
+            if cells:
+                getattr(cells[given_[0] % len(cells)], event)()
+        pool.turn()
+        inner, snapshots = pool.pool, [cell.snapshot() for cell in pool.cells]
+        if any(each.state in ENDING for each in snapshots):
+            continue  # the death of a cell computes the plan
+        assert plan(inner.waiting, snapshots, inner._room, inner._exclusive, 0.0, inner._rivals.seen) == [], pool

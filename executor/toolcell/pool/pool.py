@@ -242,10 +242,9 @@ class Pool:
                 if is_alone and same and cell.state is State.SWEEPING:
                     return False  # by rule 3 of the plan, the call waits for this cell
                 coming += same and cell.run is None
-        if coming < len(self._queues[key.session_id]) - 1 and not run.exclusive:
-            _self, before = islice(reversed(self._queues[key.session_id]), 2)
-            if before.spec is run.spec:
-                return False  # no room was found for the call before, which wants the same
+        before = list(islice(reversed(self._queues[key.session_id]), 1, coming + 2))
+        if len(before) > coming and all(other.spec is run.spec and not other.exclusive for other in before):
+            return False  # no room was found for one of these calls, which want the same
         if any(self._idle.values()):
             return True
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
