@@ -153,6 +153,9 @@ class FakeCell(Stateful):
 
     def report(self, what: str) -> None: ...
 
+    def lower(self, calls: int, *, yields: bool) -> None:
+        self.lowered = calls > 1
+
     def retire(self) -> None:
         if self.spec.key.kept_tool and self.free and self._kept_state:
             self.on(Event.RETIRED)

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.pool.rivals import MOST_NICE, RIVAL_S, SLICE_NS, Rivals, lower, may_undo, nice_of, renice, take_back
+from toolcell.pool.rivals import (
+    MOST_NICE,
+    RIVAL_S,
+    SLICE_NS,
+    CoreUse,
+    Rivals,
+    lower,
+    may_undo,
+    nice_of,
+    renice,
+    take_back,
+)
 from toolcell_sandbox.kernel.syscalls import syscall
 
 HAS_SLICES = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 12)
@@ -38,6 +49,53 @@ def test_two_sessions_that_take_turns_are_rivals_until_one_has_been_silent() -> 
     assert rivals.has("b", 1.2)
     assert not rivals.has("a", 1.1 + RIVAL_S + 0.01)
     assert rivals.has("b", 1.1 + RIVAL_S + 0.01)
+
+
+def test_the_callers_are_the_sessions_with_a_call_in_the_last_second() -> None:
+    rivals = Rivals()
+    assert rivals.callers(0.0) == set()
+    for session, at in (("a", 1.0), ("b", 1.5), ("c", 1.6)):
+        rivals.note(session, at)
+    rivals.note("c", 1.9)  # the time of the last session is not in `seen`
+    assert rivals.callers(1.9) == {"a", "b", "c"}
+    assert rivals.callers(1.5 + RIVAL_S) == {"c"}
+    assert rivals.callers(1.9 + RIVAL_S) == set()
+    rivals.forget("c")
+    assert rivals.callers(1.9) == {"a", "b"}
+
+
+def test_a_session_that_uses_much_more_time_than_another_yields() -> None:
+    use = CoreUse()
+    many = [(1, "flood", 100.0), (2, "flood", 50.0), (3, "quiet", 7.0), (4, "other", 1.0)]
+    use.look({"flood", "quiet", "other"}, many, 10.0)
+    assert not use.yielding, "nothing is known yet: the counters have what earlier sessions used"
+    later = [(1, "flood", 100.03), (2, "flood", 50.03), (3, "quiet", 7.01), (4, "other", 1.015)]
+    use.look({"flood", "quiet", "other"}, later, 10.05)
+    assert use.yielding == {"flood"}
+    use.look({"flood", "quiet", "other"}, [(1, "flood", 100.05), (5, "other", 9.0)], 10.10)
+    assert use.yielding == {"flood"}, "a session without cells has used nothing, nor has a new cell"
+
+
+def test_a_session_that_got_no_core_or_uses_little_does_not_yield() -> None:
+    use = CoreUse()
+    use.look({"a", "b"}, [(1, "a", 0.0), (2, "b", 0.0)], 1.0)
+    use.look({"a", "b"}, [(1, "a", 0.05), (2, "b", 0.0)], 1.05)
+    assert use.yielding == {"a"}
+    use.look({"a", "b"}, [(1, "a", 0.051), (2, "b", 0.05)], 1.10)
+    assert use.yielding == {"b"}, "they take turns, as each has its share"
+    use.look({"a", "b"}, [(1, "a", 0.055), (2, "b", 0.05)], 1.20)
+    assert not use.yielding, "less than a tenth of a core"
+
+
+def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
+    use = CoreUse()
+    use.look({"a", "b"}, [(1, "a", 0.0)], 1.0)
+    use.look({"a", "b"}, [(1, "a", 0.05)], 1.05)
+    assert use.yielding == {"a"}
+    use.look({"a"}, [(1, "a", 0.10)], 1.10)
+    assert not use.yielding
+    use.look({"a", "b"}, [(1, "a", 9.0)], 9.0)
+    assert not use.yielding, "what it used meanwhile does not count"
 
 
 @pytest.mark.parametrize("running", [2, 4, 8, 14])

@@ -45,7 +45,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
-from .rivals import Rivals, nice_of
+from .rivals import CoreUse, Rivals
 from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -116,6 +116,7 @@ class Pool:
         self._ahead = ForkingAhead(self._deadlines)
         self._pace = Pace()
         self._rivals = Rivals()
+        self._core_use = CoreUse()
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
@@ -308,9 +309,9 @@ class Pool:
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
-        nice = self._nice(session_id, now, running) if running > 1 else 0
-        if nice or cell.lowered:
-            cell.lower(nice)  # before the call is sent: the process would wake up and take this core
+        calls = self._sharing(session_id, now, running) if running > 1 else 1
+        if calls > 1 or cell.lowered:  # before the call is sent: the process would wake up and take this core
+            cell.lower(calls, yields=calls > 1 and session_id in self._core_use.yielding)
         try:
             cell.assign(run, now)
         except Unpackable as error:
@@ -739,6 +740,7 @@ class Pool:
     def _watch(self) -> None:
         self._watching = None
         now = _now()
+        self._look_at_cores(now)
         for cell in [cell for cell in self.cells.values() if cell.at_work]:
             self.watch()
             try:
@@ -747,25 +749,31 @@ class Pool:
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
 
-    def _nice(self, session_id: str, now: float, running: int) -> int:
-        """The nice value of the session's `running` calls. A cell that is killed takes no time any more."""
+    def _look_at_cores(self, now: float) -> None:
+        callers = self._rivals.callers(now)
+        cells = [cell for cell in self.cells.values() if len(callers) > 1 and cell.spec.key.session_id in callers]
+        self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
+
+    def _sharing(self, session_id: str, now: float, running: int) -> int:
+        """How many of the session's `running` calls share the CPU weight of one process; 1 without a rival. A cell that
+        is killed takes no time any more."""
         if running < 2 or not self._rivals.has(session_id, now):
-            return 0
+            return 1
         killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
-        return nice_of(running - len(killed))
+        return max(1, running - len(killed))
 
     def _is_dying(self, id: int) -> bool:
         cell = self.cells.get(id)
         return cell is not None and cell.state is State.DYING
 
     def _share(self, cell: Cell, now: float) -> None:
-        """Nice a running call as much as its session has others, if another session has calls (`rivals`)."""
-        if cell.run is not None:
+        """Let a running call share the cores with the others of its session, if another session has calls."""
+        if cell.run is not None and cell.state is not State.DYING:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            nice = self._nice(session_id, now, self._running.get(session_id, 0))
-            if nice or cell.lowered:  # a long call does not stay niced when the others are over
-                cell.lower(nice)
+            calls = self._sharing(session_id, now, self._running.get(session_id, 0))
+            if calls > 1 or cell.lowered:  # a long call gets its weight back when the others are over
+                cell.lower(calls, yields=calls > 1 and session_id in self._core_use.yielding)
 
     def _prune(self) -> None:
         now = _now()

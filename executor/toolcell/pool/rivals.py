@@ -2,15 +2,21 @@
 
 The kernel shares a busy core among processes, so a session with eight running calls would get eight times the CPU time
 of a session with one, and the supervisor would wait for its turn behind all of them. So while several sessions make
-calls, the processes of a session with more than one running call are niced: those of the calls, and the inits of their
-cells, which fork and sweep. Their weights together add up to that of one process. They get long slices too, so that the
-supervisor, and the call of another session, take a core at once when they wake up (`SLICE_NS`). On idle cores, a niced
-process runs as fast as any other.
+calls, the cells of a session with more than one running call get a smaller CPU weight: together that of one process.
+On idle cores, they run as fast as any other.
+
+A smaller weight alone is not enough: a process that wakes up may have to wait for the kernel's next tick before it
+gets a core from one that computes. So a session that uses much more CPU time than another one yields (`CoreUse`): any
+other process takes the core at once.
+
+The weight is that of the cell's cgroup. Without a cgroup that has one, the processes of the call and the cell's init
+are niced instead, as far as the user may, and have long slices (`SLICE_NS`).
 """
 
 import math
 import os
 import struct
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Final
@@ -21,6 +27,8 @@ from toolcell_sandbox.mechanisms.capabilities import held
 
 RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
+MUCH: Final = 2.0  # times the CPU time of another session
+LITTLE: Final = 0.1  # of a core
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
 MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
@@ -63,9 +71,46 @@ class Rivals:
             del self.seen[session_id]
         return bool(gone)
 
+    def callers(self, now: float) -> set[str]:
+        """The sessions that have calls."""
+        found = {session_id for session_id, at in self.seen.items() if now - at < RIVAL_S}
+        if self.last in self.seen and now - self.last_at < RIVAL_S:
+            found.add(self.last)
+        return found
+
     def has(self, session_id: str, now: float) -> bool:
         """Whether another session has calls."""
         return now - (self.other_at if session_id == self.last else self.last_at) < RIVAL_S
+
+
+class CoreUse:
+    """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first: they used more
+    than twice the time of another session that has calls, and more than a tenth of a core.
+
+    A session that gets no core because of that has used little at the next look, so it does not yield again until it
+    has had its share.
+    """
+
+    def __init__(self) -> None:
+        self.yielding: frozenset[str] = frozenset()
+        self._before: dict[int, float] = {}
+        self._looked_at = 0.0
+
+    def look(self, callers: Collection[str], cells: Iterable[tuple[int, str, float]], now: float) -> None:
+        """Compare what the sessions in `callers` have used since the last look. `cells` are their cells: an id, the
+        session, and the CPU seconds so far."""
+        elapsed, self._looked_at = now - self._looked_at, now
+        if len(callers) < 2:
+            self.yielding = frozenset()
+            self._before.clear()
+            return
+        used, read = dict.fromkeys(callers, 0.0), dict[int, float]()
+        for id, session_id, cpu_s in cells:
+            used[session_id] += cpu_s - self._before.get(id, cpu_s)
+            read[id] = cpu_s
+        self._before = read
+        most = max(MUCH * min(used.values()), LITTLE * elapsed)
+        self.yielding = frozenset(session_id for session_id, cpu_s in used.items() if cpu_s > most)
 
 
 def nice_of(running: int) -> int:

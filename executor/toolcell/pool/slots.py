@@ -66,6 +66,8 @@ class Slots:
                 continue
             try:
                 cgroup.set_limits(limits)
+                if cgroup.can_weigh:
+                    cgroup.weigh(1, yields=False)
             except BaseException:
                 self.free_cgroups.append(cgroup)
                 raise

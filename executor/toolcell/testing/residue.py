@@ -11,7 +11,7 @@ from typing import Self
 
 from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
 
-_CONTROLLERS = frozenset({"memory", "pids", "cpuacct"})
+_CONTROLLERS = frozenset({"memory", "pids", "cpuacct", "cpu"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,10 @@ class CgroupTree:
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The controllers of a group of this tree, among memory, pids and cpuacct."""
-        return frozenset({"memory", "pids", "cpuacct"} if "unified" in self._bases else self._bases)
+        """The controllers of a group of this tree, among memory, pids, cpuacct and cpu. The last two are optional."""
+        if "unified" not in self._bases:
+            return frozenset(self._bases)
+        return CONTROLLERS | {"cpuacct"} | (_passed_on(self._bases["unified"]) & {"cpu"})
 
     @classmethod
     def detect(cls) -> "CgroupTree | None":
@@ -40,8 +42,10 @@ class CgroupTree:
         pass controllers on (cgroups(7), "no internal processes").
         """
         mounts = list(_mounts())
-        for bases in (_v2_bases(mounts), _v1_bases(mounts)):
-            if bases is None:
+        v1 = _v1_bases(mounts)
+        without_cpu = {controller: path for controller, path in (v1 or {}).items() if controller != "cpu"}
+        for bases in (_v2_bases(mounts), v1, without_cpu):
+            if not bases:
                 continue
             tree = cls(bases)
             try:
@@ -169,7 +173,7 @@ def _below(mount_point: str, root: str, own: str | None) -> str | None:
 def _v1_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
     bases: dict[str, str] = {}
     for kind, mount_point, root, options in mounts:
-        for controller in {"memory", "pids", "cpuacct"} & set(options) if kind == "cgroup" else ():
+        for controller in {"memory", "pids", "cpuacct", "cpu"} & set(options) if kind == "cgroup" else ():
             path = _below(mount_point, root, _own(controller))
             if path is not None:
                 bases[controller] = path
@@ -197,6 +201,8 @@ def _to_divide(own: str, mount_point: str) -> str | None:
     above = os.path.dirname(own) if own != mount_point else own
     for path in dict.fromkeys((own, above)):
         if is_delegated(path, mount_point) and (_passed_on(path) >= CONTROLLERS or divide(path, CONTROLLERS)):
+            if "cpu" not in _passed_on(path):
+                divide(path, frozenset({"cpu"}))  # if its manager has delegated that too
             return path
     while os.geteuid() == 0 and own.startswith(mount_point):
         if _passed_on(own) >= CONTROLLERS:

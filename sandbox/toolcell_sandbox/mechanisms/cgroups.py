@@ -32,6 +32,7 @@ class Cgroup:
         self._unified = "unified" in directories
         self._open: list[int] = []  # files
         self._limited_to = 0, 0  # bytes of memory, processes
+        self._weighs: tuple[int, bool] | None = (1, False)  # the arguments of `weigh`; None if they are not known
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
     def __repr__(self) -> str:
@@ -66,6 +67,27 @@ class Cgroup:
                 raise
             for name in reversed(names):  # memsw may never be smaller than memory: raise it first
                 self._write("memory", name, value)
+
+    @cached_property
+    def can_weigh(self) -> bool:
+        """Whether the group has a CPU weight, can yield (since Linux 5.15), and counts its CPU time."""
+        return self._has("cpu", "cpu.idle") and self.cpu_s() is not None
+
+    def weigh(self, calls: int, *, yields: bool) -> None:
+        """Give the group the CPU weight of one process, divided by `calls`. A group that `yields` has less, whatever
+        `calls` is: any process of another group that wakes up takes a core from it at once (SCHED_IDLE in sched(7)).
+        Raises SandboxError.
+        """
+        wanted = (1, True) if yields else (calls, False)
+        if wanted == self._weighs:
+            return
+        before, self._weighs = self._weighs, None
+        if before is None or before[1] != yields:
+            self._write("cpu", "cpu.idle", str(int(yields)))  # 0 sets the weight to that of one process
+        if not yields and (before is None or before[0] != calls):
+            name, whole = ("cpu.weight", 100) if self._unified else ("cpu.shares", 1024)
+            self._write("cpu", name, str(max(2, round(whole / calls))))
+        self._weighs = wanted
 
     def oom_kills(self) -> int:
         """The number of processes killed at the memory limit since the group was made."""

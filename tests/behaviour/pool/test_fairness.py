@@ -5,14 +5,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from toolcell import Session, tool
+from toolcell import Session, Supervisor, tool
 from toolcell.pool.plan import HELD_S
+from toolcell.supervisor import runtime_of
+from toolcell_sandbox import Cgroup
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -110,9 +113,14 @@ def niceness(seconds: float) -> tuple[int, int]:
     return highest, last
 
 
-async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_calls(
-    supervise: Any, workspace: Path
-) -> None:
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for an ordinary user, whose cells have no cgroup: processes are niced."""
+    monkeypatch.setattr(Cgroup, "can_weigh", False)
+
+
+@pytest.mark.usefixtures("no_weights")
+async def test_the_calls_of_a_session_are_niced_only_if_another_session_calls(supervise: Any, workspace: Path) -> None:
     """Also calls that ran already when the other session came."""
 
     async def found(session: Session, number: int) -> list[int]:
@@ -143,6 +151,7 @@ async def test_the_calls_of_a_session_yield_the_cores_only_if_another_session_ca
         assert len([value for value in values["many"] if value > own]) >= 3, values
 
 
+@pytest.mark.usefixtures("no_weights")
 async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_are_over(
     supervise: Any, workspace: Path
 ) -> None:
@@ -161,6 +170,104 @@ async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_
     own = os.getpriority(os.PRIO_PROCESS, 0)
     ((highest, last),) = [each for each in found[-2:] if each[0] > own]  # the long ones end last
     assert highest > own and (last == own or os.geteuid() != 0), found  # only root can lower the value again
+
+
+@tool
+def work(seconds: float) -> None:
+    """Compute."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@tool(lifetime="session")
+def kept_work(seconds: float) -> None:
+    """Compute, in a kept process."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
+
+    def shares(supervisor: Supervisor, session: Session) -> list[tuple[str, int]]:
+        """cpu.idle and cpu.shares of each cell of the session that runs a call."""
+        found: list[tuple[str, int]] = []
+        for cell in runtime_of(supervisor).pool.cells.values():
+            if cell.spec.key.session_id == session.id and cell.run is not None and cell.cgroup is not None:
+                (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
+                found.append(((group / "cpu.idle").read_text().strip(), int((group / "cpu.shares").read_text())))
+        return found
+
+    async def until_shares(supervisor: Supervisor, session: Session, wanted: Callable[[str, int], bool]) -> None:
+        with anyio.fail_after(10):
+            while not all(wanted(*each) for each in shares(supervisor, session)):
+                await anyio.sleep(0.01)
+
+    @pytest.mark.parametrize("name", ["work", "kept_work"])
+    async def test_cells_of_a_session_that_computes_yield_while_another_session_calls(
+        supervise: Any, workspace: Path, name: str
+    ) -> None:
+        """They have a cgroup with a CPU weight here. Kept processes yield too."""
+        async with supervise([work, kept_work, rest], max_cells=6) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                for each in [name, "work", "work"]:
+                    tasks.start_soon(many.call, each, {"seconds": 20.0})
+                with anyio.fail_after(10):
+                    while len(runtime_of(supervisor).pool.running()) < 3:
+                        await anyio.sleep(0.01)
+                assert set(shares(supervisor, many)) == {("0", 1024)}, "no other session has calls"
+                with anyio.fail_after(10):
+                    while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+                        await quiet.call("rest", {"seconds": 0.0})
+                        await anyio.sleep(0.01)
+                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                tasks.cancel_scope.cancel()
+
+    async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:
+        """The quiet session computes as much as two cores can. So the other one yields no longer, and both progress."""
+        async with supervise([work, rest], max_cells=8) as supervisor:
+            many, few = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            cores = len(os.sched_getaffinity(0))
+            used: dict[str, float] = {}
+
+            async def compute(session: Session, number: int) -> None:
+                async with anyio.create_task_group() as calls:
+                    for _ in range(number):
+                        calls.start_soon(one, session)
+
+            async def one(session: Session) -> None:
+                result = await session.call("work", {"seconds": 2.0})
+                used[session.id] = used.get(session.id, 0.0) + result.usage.cpu_s
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(compute, many, 2 * cores)
+                tasks.start_soon(compute, few, cores)
+            assert used[many.id] > 0.2 * used[few.id], used
+
+    async def test_a_new_cell_does_not_yield_because_one_before_did(supervise: Any, workspace: Path) -> None:
+        """Cgroups are used again for other cells."""
+        async with supervise([work, rest], max_cells=4) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                with anyio.fail_after(10):
+                    while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+                        await quiet.call("rest", {"seconds": 0.0})
+                        await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            await many.close()
+            after = await supervisor.open_session("worker", workspace=workspace)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(after.call, "rest", {"seconds": 5.0})
+                with anyio.fail_after(10):
+                    while len(runtime_of(supervisor).pool.running()) < 2:
+                        await anyio.sleep(0.01)
+                assert [idle for idle, _weight in shares(supervisor, after)] == ["0", "0"]
+                tasks.cancel_scope.cancel()
 
 
 REALTIME = """

@@ -171,7 +171,79 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "pids.max").read_text().startswith("8")
     assert (group.oom_kills(), group.pids_refused(), group.memory_peak(), group.cpu_s()) == (2, 5, 4096, 1.5)
     assert group.processes() == [3, 12]
+    (tmp_path / "cgroup.subtree_control").write_text("memory pids\n")
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct"}
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu"}
+
+
+def test_a_group_has_a_share_of_the_cores_or_yields_them(group: Any) -> None:
+    """On v1, as on this machine."""
+    assert group.can_weigh
+    (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
+
+    def found() -> tuple[str, str]:
+        return (directory / "cpu.idle").read_text().strip(), (directory / "cpu.shares").read_text().strip()
+
+    assert found() == ("0", "1024")
+    group.weigh(4, yields=False)
+    assert found() == ("0", "256")
+    group.weigh(8, yields=True)
+    assert found()[0] == "1"
+    group.weigh(8, yields=False)
+    assert found() == ("0", "128")
+    group.weigh(5000, yields=False)
+    assert found() == ("0", "2"), "the least that the kernel takes"
+    group.weigh(5000, yields=True)
+    group.weigh(1, yields=False)
+    assert found() == ("0", "1024")
+
+
+def test_a_share_that_could_not_be_set_is_set_the_next_time(group: Any) -> None:
+    (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
+    directory.rmdir()
+    with pytest.raises(SandboxError, match=r"cpu\.shares"):
+        group.weigh(4, yields=False)
+    directory.mkdir()
+    group.weigh(4, yields=False)
+    assert (directory / "cpu.shares").read_text() == "256\n"
+
+
+def test_the_weight_of_a_unified_group_is_written_as_v2_has_it(tmp_path: Path) -> None:
+    group = Cgroup({"unified": str(tmp_path)})
+    assert not group.can_weigh
+    for name in ("cpu.idle", "cpu.weight"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
+    group = Cgroup({"unified": str(tmp_path)})
+    assert group.can_weigh
+    group.weigh(4, yields=False)
+    assert (tmp_path / "cpu.weight").read_text() == "25"
+    group.weigh(4, yields=True)
+    assert (tmp_path / "cpu.idle").read_text() == "1"
+    group.close()
+
+
+def test_a_process_that_yields_leaves_the_core_to_one_that_does_not(tree: Any) -> None:
+    """One core for both. With the same weight each would have half of it."""
+    spin = "import os, time; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
+    groups = [tree.create(f"share-{name}", Limits(memory_bytes=64 << 20, processes=8)) for name in ("a", "b")]
+    processes = [subprocess.Popen([sys.executable, "-c", spin]) for _ in groups]
+    try:
+        groups[0].weigh(2, yields=True)
+        for group, process in zip(groups, processes, strict=True):
+            for path in group.paths:
+                Path(path, "cgroup.procs").write_text(str(process.pid))
+        before = [group.cpu_s() for group in groups]
+        time.sleep(1.0)
+        yielding, other = [group.cpu_s() - used for group, used in zip(groups, before, strict=True)]
+        assert other > 4 * yielding, (yielding, other)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for group in groups:
+            group.remove()
 
 
 def test_what_a_group_does_not_count_is_told_apart_from_nothing(tmp_path: Path) -> None:

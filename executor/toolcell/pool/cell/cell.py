@@ -9,16 +9,18 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
-from toolcell.pool.rivals import share_of_group
+from toolcell.pool.rivals import nice_of, share_of_group
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
 from toolcell_tools.preview import printable
@@ -67,7 +69,7 @@ class Cell(Stateful):
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
         self.is_quick = False  # whether it is kept, and has answered its last call in less than `QUICK_S`
-        self.lowered = False  # whether the last `lower` has niced anything
+        self.lowered = False  # whether the last `lower` has taken CPU weight from anything
         self._group_lowered = False  # whether the init's scheduling group is niced
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
@@ -105,7 +107,7 @@ class Cell(Stateful):
             Action.INTRODUCE: self._introduce,
             Action.OFFER: self._offer,
             Action.MEASURE: calls.measure,
-            Action.KILL_PROCESS: self._meter.kill_process,
+            Action.KILL_PROCESS: self._kill_process,
             Action.SWEEP: self._sweep,
             Action.SWEEP_AND_COUNT: partial(self._sweep, count=True),
             Action.JUDGE_LATENESS: calls.judge_lateness,
@@ -275,14 +277,30 @@ class Cell(Stateful):
         self._meter.evidence.forked_ahead()
         self._control.fork_ahead()
 
-    def lower(self, nice: int) -> None:
-        """Nice the process of the call that is running or about to be sent, and the init that will sweep it; 0 takes it
-        back. A kept process is not niced, because it serves later calls."""
-        if not self._kept:
+    def lower(self, calls: int, *, yields: bool) -> None:
+        """Give the call that is running or about to be sent, and the init that will sweep it, the CPU weight of one
+        process divided by `calls`, or less if it `yields` (`rivals`). 1 takes that back.
+
+        Without a cgroup that can do this, the processes are niced. A kept process is not niced then, because it serves
+        later calls, and an ordinary user cannot take a nice value back.
+        """
+        if self.cgroup is not None and self.cgroup.can_weigh:
+            with suppress(SandboxError):  # no descriptor is left: the pool's next look tries again
+                self.cgroup.weigh(calls, yields=yields)
+            self.lowered = calls > 1
+        elif not self._kept:
+            nice = nice_of(calls)
             self._meter.lower(nice)
             if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
                 self._group_lowered = bool(nice)
             self.lowered = self._group_lowered or self._meter.is_lowered
+
+    def cpu_s(self) -> float:
+        """The CPU seconds of all processes that ever ran in its cgroup; 0 if they are not counted."""
+        try:
+            return (self.cgroup and self.cgroup.cpu_s()) or 0.0
+        except OSError:  # another program has removed the group
+            return 0.0
 
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
@@ -397,7 +415,17 @@ class Cell(Stateful):
         self._channels.close_calls()
         self._arm(TEARDOWN_S, self.kill)
 
+    def _kill_process(self) -> None:
+        self._hurry()
+        self._meter.kill_process()
+
+    def _hurry(self) -> None:
+        """Give the processes their weight back: the end of a process takes CPU time too."""
+        if self.lowered and self.cgroup is not None and self.cgroup.can_weigh:
+            self.lower(1, yields=False)
+
     def _kill_init(self) -> None:
+        self._hurry()
         self._disarm()
         self._swept_by = math.inf
         try:
