@@ -10,8 +10,8 @@ from toolcell.pool.run import NOTHING_USED, Outcome
 
 
 def test_a_call_that_waits_for_an_answer_shows_what_it_printed() -> None:
-    asked = Outcome("error", reason="confirm", message="Remove it?")
-    asked.stdout = Captured("found 3 files", 13, 0)
+    printed = Captured("found 3 files", 13, 0)
+    asked = Outcome("error", reason="confirm", message="Remove it?", stdout=printed)
     waits = pending(Ran(cast("Route", None), asked, NOTHING_USED), "c-1", "Remove it?")
     assert waits.outcome.stdout.text == "found 3 files"
     assert waits.confirmation == "c-1"

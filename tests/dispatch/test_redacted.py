@@ -17,7 +17,6 @@ def test_the_outcome_with_the_type_of_its_exception_alone(message: str, shown: s
 
 
 def test_what_the_call_printed_is_still_shown_without_the_text_of_its_exception() -> None:
-    raised = Outcome("error", reason="exception", message="LookupError: row 17")
-    raised.stdout, raised.stderr = Captured("begun", 5, 0), Captured("warned", 6, 0)
-    outcome = type_only(raised)
+    begun, warned = Captured("begun", 5, 0), Captured("warned", 6, 0)
+    outcome = type_only(Outcome("error", reason="exception", message="row 17", stdout=begun, stderr=warned))
     assert (outcome.stdout.text, outcome.stderr.text) == ("begun", "warned")

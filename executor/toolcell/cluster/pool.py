@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -330,7 +331,8 @@ class ClusterPool:
             if not mine:
                 del self._of_session[run.spec.key.session_id]
         if run.outcome is None:
-            outcome.progress = outcome.progress or run.last_progress
+            if outcome.progress is None and run.last_progress is not None:
+                outcome = replace(outcome, progress=run.last_progress)
             later = run.on_ended()
             run.end(outcome, time.monotonic(), later=later)
         if run.gone is not None:  # the node has waited for its processes

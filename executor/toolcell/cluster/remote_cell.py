@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from toolcell.pool.budget import Account, Ask, Charge
-from toolcell.pool.capture import Capture, Captured
+from toolcell.pool.capture import EMPTY, Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
 from toolcell.sessions.changes import ListedChanges
@@ -110,15 +110,10 @@ class RemoteCell(ServingCell, ServingCalls):
 def outcome_of(ended: CallEnded, node: str) -> Outcome:
     """The outcome in the message of this node."""
     facts: dict[str, Any] = dict(ended.facts)
-    progress = facts.pop("progress", None)
-    outcome = Outcome(cast("Ending", ended.ending), ended.payload, **facts, node=node)
-    if ended.stdout:
-        outcome.stdout = Captured(*ended.stdout)
-    if ended.stderr:
-        outcome.stderr = Captured(*ended.stderr)
-    if progress is not None:
-        outcome.progress = Progress(*progress)
-    return outcome
+    if (progress := facts.pop("progress", None)) is not None:
+        facts["progress"] = Progress(*progress)
+    stdout, stderr = [Captured(*each) if each else EMPTY for each in (ended.stdout, ended.stderr)]
+    return Outcome(cast("Ending", ended.ending), ended.payload, **facts, stdout=stdout, stderr=stderr, node=node)
 
 
 def changes_of(changes: Sequence[Any]) -> ListedChanges:

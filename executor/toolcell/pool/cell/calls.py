@@ -285,9 +285,9 @@ class Calls:
             self._settle()
         intake = self.intake
         run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
-        outcome.progress = run.last_progress
-        if intake.stdout.total or intake.stderr.total:
-            intake.take_printed(outcome)
+        outcome = intake.with_printed(outcome)
+        if run.last_progress is not None:
+            outcome = replace(outcome, progress=run.last_progress)
         if self.listener is not None:
             self.listener.end()
         try:

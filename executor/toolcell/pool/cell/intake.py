@@ -7,6 +7,7 @@ large frame is charged from its first bytes. Frames that were read before a paus
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from toolcell.fast.pipes import widen
@@ -321,12 +322,11 @@ class Intake:
                 return
         self._calls.on_endless_pipe()
 
-    def take_printed(self, outcome: Outcome) -> None:
-        """Move what was printed since the last call into the outcome."""
-        if self.stdout.total:
-            outcome.stdout = self.stdout.take()
-        if self.stderr.total:
-            outcome.stderr = self.stderr.take()
+    def with_printed(self, outcome: Outcome) -> Outcome:
+        """The outcome with what was printed since the last call, which is taken."""
+        if not self.stdout.total and not self.stderr.total:
+            return outcome
+        return replace(outcome, stdout=self.stdout.take(), stderr=self.stderr.take())
 
     def next_call(self) -> None:
         """Reset all state, so that nothing of this call counts for the next one."""
