@@ -30,6 +30,8 @@ MODULES: dict[str, Held] = {
             **dict.fromkeys(
                 ("audit", "look", "seen", "targets", "quarantine", "walker", "harmless", "drafts"),
                 held(
+                    "sandbox/test_walker",
+                    "sandbox/test_quarantine",
                     "sandbox/test_audit",
                     "sandbox/test_gitstate",
                     "behaviour/protected/test_hostile_trees",
@@ -37,7 +39,9 @@ MODULES: dict[str, Held] = {
                     "behaviour/protected/test_cells",
                 ),
             ),
-            "repositories": held("sandbox/test_audit", "behaviour/protected/test_protected"),
+            "repositories": held(
+                "sandbox/test_repositories", "sandbox/test_audit", "behaviour/protected/test_protected"
+            ),
             "gitstate": held("sandbox/test_gitstate"),
             "gitconfig": held("sandbox/test_gitconfig"),
             "profile": held(
@@ -69,7 +73,9 @@ MODULES: dict[str, Held] = {
             "mechanisms/landlock": held(
                 "sandbox/test_kernel", "sandbox/test_enter", "behaviour/protected/test_cells", far=ESCAPE
             ),
-            "mechanisms/lifetime": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
+            "mechanisms/lifetime": held(
+                "sandbox/mechanisms/test_lifetime", "sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE
+            ),
             "mechanisms/loopback": held(
                 "sandbox/mechanisms/test_loopback", "behaviour/network/test_confinement", far=ESCAPE
             ),

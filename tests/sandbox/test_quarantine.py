@@ -35,7 +35,8 @@ def test_it_is_made_again_where_somebody_has_removed_it(
         shutil.rmtree(quarantine.made)
 
 
-def test_one_that_lies_in_the_workspace_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["quarantine", "."])
+def test_one_that_lies_in_the_workspace_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(OSError, match="the quarantine lies in the workspace"):
-        taken(Quarantine(str(tmp_path / "quarantine")), tmp_path)
+        taken(Quarantine(str(tmp_path / place)), tmp_path)
     assert (tmp_path / ".envrc").read_text() == "evil"

@@ -17,7 +17,7 @@ from tests.ordinary import AS_USER, USER
 from tests.sandbox.conftest import SOURCE, unified_controllers, unified_mount
 
 from toolcell_sandbox import Cgroup
-from toolcell_sandbox.mechanisms.cgroup_tree import is_delegated
+from toolcell_sandbox.mechanisms.cgroup_tree import _v2_bases, is_delegated
 from toolcell_sandbox.mechanisms.cgroups import join
 from toolcell_sandbox.profile import python_paths
 
@@ -220,3 +220,23 @@ def test_an_ordinary_user_in_a_scope_that_nobody_delegated_has_none(group: Path)
         give_to_the_user(each)
     answer = run_in(scope, DETECT, uid=USER)
     assert answer["tree"] == "None" and answer["self"] == f"/{group.name}/app.slice/some.scope"
+
+
+def test_a_mount_that_another_one_hides_is_passed_over(tmp_path: Path) -> None:
+    """Docker's mount of cgroup v2 may lie below a tmpfs."""
+    hidden, seen = tmp_path / "hidden", tmp_path / "seen"
+    hidden.mkdir()
+    seen.mkdir()
+    (seen / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    mounts = [("cgroup2", str(each), "/", ["rw"]) for each in (hidden, seen)]
+    assert _v2_bases(mounts) == {"unified": str(seen)}
+    assert _v2_bases(mounts[:1]) is None
+
+
+@pytest.mark.parametrize("passed_on", ["memory pids", "cpu memory pids"])
+def test_the_cpu_controller_is_passed_on_if_it_is_there(tmp_path: Path, passed_on: str) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    (tmp_path / "cgroup.subtree_control").write_text(f"{passed_on}\n")
+    assert _v2_bases([("cgroup2", str(tmp_path), "/", ["rw"])]) == {"unified": str(tmp_path)}
+    written = (tmp_path / "cgroup.subtree_control").read_text()
+    assert written.startswith(passed_on if "cpu" in passed_on else "+cpu")  # a plain file keeps what was longer
