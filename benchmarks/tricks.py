@@ -35,6 +35,14 @@ async def median_of(count, session, name, arguments, pause_s=0.0, before=None):
     return statistics.median(times[count // 10 :])
 
 
+async def together(count, session):
+    began = time.perf_counter()
+    async with anyio.create_task_group() as calls:
+        for _ in range(count):
+            calls.start_soon(session.call, "echo", {"value": 1})
+    return time.perf_counter() - began
+
+
 async def first_calls(supervisor, place, count, pause_s):
     times = []
     for _ in range(count):
@@ -59,6 +67,7 @@ async def main():
             found["4 MB"] = await median_of(12, session, "kept", BIG)
             found["standby"] = await median_of(40, session, "echo", {"value": 1}, 0.01)
             found["back to back"] = await median_of(150, session, "echo", {"value": 1})
+            found["100 together"] = statistics.median([await together(100, session) for _ in range(5)])
             found["after a timeout"] = await median_of(10, session, "echo", {"value": 1}, 0.0, "sleep_for_ever")
             await session.close()
             found["new cell, apart"] = await first_calls(supervisor, place, 12, 0.06)

@@ -154,6 +154,7 @@ def test_a_large_frame_may_be_read_to_where_it_is_decoded(size: int) -> None:
     assert [frame for piece in pieces for frame in copied.feed(piece)] == [FIELDS, LARGE, [2], LARGE, [3]]
 
 
+@pytest.mark.trick
 def test_the_sizes_are_those_of_the_frames_also_behind_a_large_one() -> None:
     decoder = FrameDecoder(LIMITS)
     stream = joined(LARGE) + joined([2]) + joined([3, 4])
@@ -342,6 +343,7 @@ def test_the_length_of_a_frame_that_never_comes_reserves_nothing() -> None:
     assert decoder.partial
 
 
+@pytest.mark.trick
 def test_a_large_frame_waits_for_its_16th_part_unless_there_is_memory_to_use_again() -> None:
     stream = joined([16, 1, {"output": "x" * 3_000_000}])
     reading, without = FrameDecoder(LIMITS), FrameDecoder(LIMITS)

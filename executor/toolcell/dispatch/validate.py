@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast, final
 
 from toolcell.errors import UsageError
 from toolcell.fast.frames import LONG
+from toolcell.fast.switches import is_on
 from toolcell.fast.tuples import made
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
@@ -64,7 +65,7 @@ class Validator:
             raise UsageError(f"A schema of tool {tool!r} does not compile: {reason}. Mend the schema.") from error
         self._linear = is_linear(self.schema)
         self._budget = BUDGET * 10 if is_cheap(self.schema) else BUDGET
-        self._is_flat = validate and is_flat(self.schema)
+        self._is_flat = validate and is_flat(self.schema) and is_on("flat_arguments")
         self._most = self._budget / self._cost.per_value if self._cost.per_value else math.inf
 
     def check(self, arguments: object) -> Valid | ValidationError:

@@ -53,6 +53,7 @@ from .zygote import EXHAUSTED, require_proc
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are checked against the limits of their process tree
 PRUNE_S = 5.0
+_FEWER_PLANS = is_on("fewer_plans")
 _now = time.monotonic
 _SHOWN_AS = {
     State.READY: "idle",
@@ -228,7 +229,7 @@ class Pool:
         self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
-        if self._may_have_room(run):
+        if not _FEWER_PLANS or self._may_have_room(run):
             self._pump()
 
     def _may_have_room(self, run: Run) -> bool:
@@ -592,12 +593,12 @@ class Pool:
             self._retire(cell)
             self._pump()
             return
-        if self.waiting:
+        if self.waiting and _FEWER_PLANS:
             first = self._first_of(cell.spec.key.session_id)
             same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
             may_run = first is not None and same and first.exclusive not in self._exclusive
             if first is not None and may_run and self._assign_waiting(first, cell):
-                return  # a shortcut: the plan would decide the same
+                return  # the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import anyio
 
 from toolcell.fast.awake import Awake
+from toolcell.fast.switches import is_on
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class _Alarm:
 
 _ITIMERSPEC = struct.Struct("=4q")  # interval and first expiration, each in s and ns (timerfd_create(2))
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
+_AT_ONCE = is_on("at_once")
 _LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 
 
@@ -167,7 +169,7 @@ class _FutureWaiter(asyncio.Future[Any]):
         if self.done():
             return
         self.reactor.awake.until = 0.0
-        if self.resume is not None and self.reactor.calling_back and not later:
+        if self.resume is not None and self.reactor.calling_back and _AT_ONCE and not later:
             self.remove_done_callback(self.resume[0])
             self.reactor.going_on.append(self)
         self.set_result(value)

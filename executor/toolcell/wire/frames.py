@@ -13,6 +13,7 @@ from typing import Self, cast
 import msgpack
 
 from toolcell.fast.frames import FEW, LONG, STR32, STR32_BYTES, around, characters
+from toolcell.fast.switches import is_on
 
 from .elements import more_elements_than
 
@@ -36,6 +37,7 @@ longer encodings of integers, because a cell may write any kind with one."""
 _NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 
 _IN_PIECES = 64 * 1024  # a longer frame gets a buffer of its own when so many bytes of it have arrived
+_HAS_LARGE = is_on("large_buffers")
 _RESERVE_AT = 16  # a new buffer only when a 16th of the frame has arrived: a length alone reserves no memory
 
 Buffer = bytes | memoryview
@@ -388,8 +390,10 @@ class FrameDecoder:
                 come = len(buffer) - start
                 if length > _IN_PIECES and kind:
                     self.begun, self.of_report = length, kind in _REPORTS
-                if length > _IN_PIECES and (
-                    come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length))
+                if (
+                    _HAS_LARGE
+                    and length > _IN_PIECES
+                    and (come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length)))
                 ):
                     self._large = _Large(length, buffer[start + _HEADER_BYTES :])
                     start = len(buffer)

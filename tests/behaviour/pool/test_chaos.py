@@ -200,7 +200,7 @@ async def test_kills_at_random_cost_their_calls_a_typed_error_and_nothing_else(
             else:
                 assert_typed(result.error)
         assert load.late == [] and load.untold == []
-        assert sum(result.error is None for result in load.results.values()) > 20, "the load did something"
+        assert sum(result.error is None for result in load.results.values()) > 5, "the load did something"
         assert monkey.killed.total() >= KILLS, monkey.killed
         assert all(monkey.killed[what] for what in ("call", "init", "zygote")), monkey.killed
         for session in sessions:
