@@ -445,5 +445,7 @@ def test_a_projects_denials_hold_with_every_policy() -> None:
 def test_in_a_hook_the_call_is_enough_for_an_explanation() -> None:
     call = ToolCall("c", "act", {}, 1, info(), act.declaration)
     assert TierPolicy(system="ask").explain(call) == Explanation("ask", "policy.system")
+    of_workers = TierPolicy(kinds={SessionKind.WORKER: TierPolicy(system="deny")})
+    assert of_workers.explain(call) == of_workers.explain(call, act.declaration, info())
     with pytest.raises(UsageError, match="no declaration"):
         TierPolicy().explain(ToolCall("c", "act", {}))

@@ -7,6 +7,7 @@ import pytest
 
 import toolcell
 from toolcell import Limits, Profile
+from toolcell.profile import MOST_CHANGED_FILES
 from toolcell_sandbox import CellProfile
 
 RULES = ("GET https://api.example.com", "* https://127.0.0.1:8080")
@@ -161,6 +162,13 @@ def test_the_rest_is_said_as_of_a_cell() -> None:
     profile = Profile.for_kind("worker")
     lines = [line for line in profile.explain().splitlines() if not line.startswith("requests ")]
     assert lines == profile.for_cell().explain().splitlines()
+
+
+@pytest.mark.parametrize("most", [0, MOST_CHANGED_FILES + 1])
+def test_the_number_of_changed_files_has_bounds(most: int) -> None:
+    assert [Profile(changed_files=each).changed_files for each in (1, MOST_CHANGED_FILES)] == [1, MOST_CHANGED_FILES]
+    with pytest.raises(ValueError, match="from 1 to"):
+        Profile(changed_files=most)
 
 
 # -- misuse -----------------------------------------------------------------------------------------------------------

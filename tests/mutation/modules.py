@@ -84,7 +84,11 @@ MODULES: dict[str, Held] = {
             ),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
             "mechanisms/rlimits": held(
-                "sandbox/test_enter", "sandbox/mechanisms/test_cgroups", "sandbox/test_spawn", far=ESCAPE
+                "sandbox/mechanisms/test_rlimits",
+                "sandbox/test_enter",
+                "sandbox/mechanisms/test_cgroups",
+                "sandbox/test_spawn",
+                far=ESCAPE,
             ),
             "mechanisms/seccomp": held(
                 "sandbox/mechanisms/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=ESCAPE
