@@ -65,7 +65,7 @@ RULE = HttpRule.parse("GET,POST https://api.example.com/v1")
         ("GET", "https", "api.example.com", 8443, "/v1", False),
         ("GET", "https", "example.com", 443, "/v1", False),
         ("GET", "https", "x.api.example.com", 443, "/v1", False),
-        ("GET", "https", "api.example.com.evil.test", 443, "/v1", False),
+        ("GET", "https", "api.example.com.evil.example.org", 443, "/v1", False),
         ("GET", "https", "evilapi.example.com", 443, "/v1", False),
         ("GET", "https", "api.example.com", 443, "/", False),
         ("GET", "https", "api.example.com", 443, "/v10", False),

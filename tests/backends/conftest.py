@@ -45,7 +45,7 @@ class Site(ThreadingHTTPServer):
     def port(self) -> int:
         return int(self.server_address[1])
 
-    def url(self, path: str = "/", *, host: str = "site.test", scheme: str = "http") -> str:
+    def url(self, path: str = "/", *, host: str = "site.example.org", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
 
     def handle_error(self, request: object, client_address: object) -> None:

@@ -41,7 +41,7 @@ class Site(Protocol):
 
     @property
     def port(self) -> int: ...
-    def url(self, path: str = "/", *, host: str = "site.test", scheme: str = "http") -> str: ...
+    def url(self, path: str = "/", *, host: str = "site.example.org", scheme: str = "http") -> str: ...
 
 
 def raw(answer: bytes) -> Route:
@@ -189,7 +189,7 @@ async def test_other_tasks_have_their_turn_during_an_answer_of_tiny_chunks(site:
 
 async def test_the_backend_connects_to_the_addresses_it_was_given_whatever_it_is_asked_for(site: Site) -> None:
     pinned = Pinned(parse_url(site.url(), any_port=True), [ip_address("127.0.0.2"), ip_address("127.0.0.1")])
-    stream = await pinned.connect_tcp("evil.test", 1)
+    stream = await pinned.connect_tcp("evil.example.org", 1)
     assert stream.get_extra_info("server_addr") == ("127.0.0.1", site.port) and str(pinned.address) == "127.0.0.1"
     await pinned.aclose()
     with pytest.raises(NotImplementedError):
@@ -204,7 +204,7 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next(site: Si
             each.connect_ex(("127.0.0.2", site.port))  # now nobody else gets in
         pinned = Pinned(parse_url(site.url(), any_port=True), [ip_address("127.0.0.2"), ip_address("127.0.0.1")])
         with anyio.fail_after(1.0):
-            await pinned.connect_tcp("site.test", site.port)
+            await pinned.connect_tcp("site.example.org", site.port)
         assert str(pinned.address) == "127.0.0.1"
         await pinned.aclose()
         for each in waiting:
@@ -213,23 +213,23 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next(site: Si
 
 async def test_tls_is_for_the_name_of_the_target_whatever_it_is_asked_for(tls_site: Site) -> None:
     context = ssl.create_default_context(cafile=str(TRUSTING))
-    for name, is_valid in (("tls.test", True), ("other.test", False)):
+    for name, is_valid in (("tls.example.org", True), ("other.example.org", False)):
         target = parse_url(tls_site.url(host=name, scheme="https"), any_port=True)
         pinned = Pinned(target, [ip_address("127.0.0.1")])
         stream = await pinned.connect_tcp(name, tls_site.port)
         if is_valid:
-            await stream.start_tls(context, "evil.test")
+            await stream.start_tls(context, "evil.example.org")
         else:
-            with pytest.raises(httpcore.ConnectError, match=r"other\.test"):
-                await stream.start_tls(context, "tls.test")
+            with pytest.raises(httpcore.ConnectError, match=r"other\.example\.org"):
+                await stream.start_tls(context, "tls.example.org")
         await pinned.aclose()
 
 
 async def test_an_address_that_refuses_is_not_told(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    request = HttpRequest("GET", f"http://name.test:{port}/", private=True)
-    with pytest.raises(Unreachable, match=r"^name\.test could not be asked: Connection refused\. ") as caught:
+    request = HttpRequest("GET", f"http://name.example.org:{port}/", private=True)
+    with pytest.raises(Unreachable, match=r"^name\.example\.org could not be asked: Connection refused\. ") as caught:
         await BrokeredHttp(resolve=to_loopback).send(request)
     assert "127.0.0.1" not in str(caught.value)
 
@@ -258,7 +258,7 @@ async def test_a_request_that_is_cancelled_in_the_handshake_hangs_up() -> None:
     async with listening() as (port, accepted):
         client = BrokeredHttp(resolve=to_loopback, tls=ssl.create_default_context(cafile=str(TRUSTING)))
         with anyio.move_on_after(0.3) as scope:
-            await client.send(HttpRequest("GET", f"https://tls.test:{port}/", private=True))
+            await client.send(HttpRequest("GET", f"https://tls.example.org:{port}/", private=True))
         assert scope.cancelled_caught and len(accepted) == 1
         accepted[0].settimeout(10)
 
@@ -303,7 +303,7 @@ async def test_a_log_of_httpcore_has_nothing_of_our_requests_and_all_of_others(
     caplog.set_level(logging.DEBUG)
     secret = "s3cret-token/of+api=1"
     site.routes["/"] = raw(OK + b"X: " + secret.encode() + b"\r\n" + HI)
-    credentials = {f"http://site.test:{site.port}": Credential(value=secret)}
+    credentials = {f"http://site.example.org:{site.port}": Credential(value=secret)}
     await BrokeredHttp(credentials=credentials, resolve=to_loopback).send(HttpRequest("GET", site.url(), private=True))
     assert secret not in caplog.text and not any(each.name.startswith("httpcore") for each in caplog.records)
     async with httpcore.AsyncConnectionPool() as others:

@@ -27,10 +27,10 @@ HOSTILE_URLS = [
     "http://user:pw@example.com/",
     "http://example.com@127.0.0.1/",
     "http://127.0.0.1\\@example.com/",
-    "http://example.com\\.evil.test/",
+    "http://example.com\\.evil.example.org/",
     "http://@example.com/",
-    "http://example.com%40evil.test/",
-    "http://example.com%2f@evil.test/",
+    "http://example.com%40evil.example.org/",
+    "http://example.com%2f@evil.example.org/",
     # smuggling
     "http://example.com/\r\nHost: evil",
     "http://example.com\r\n/",
@@ -62,8 +62,8 @@ HOSTILE_URLS = [
     # IPv6 oddities
     "http://[::1%25lo]/",
     "http://[fe80::1%25eth0]/",
-    "http://[::1]evil.test/",
-    "http://evil.test[::1]/",
+    "http://[::1]evil.example.org/",
+    "http://evil.example.org[::1]/",
     "http://[v1.a]/",
     "http://[::1/",
     "http://::1/",
@@ -165,12 +165,12 @@ def test_an_address_on_the_public_internet_is_public(address: str) -> None:
 
 
 def test_one_private_address_among_public_ones_refuses_the_name() -> None:
-    target = parse_url("http://mixed.test/")
+    target = parse_url("http://mixed.example.org/")
     assert checked_addresses(target, ["1.1.1.1", "2606:4700:4700::1111", "1.1.1.1"], ()) == [
         ip_address("1.1.1.1"),
         ip_address("2606:4700:4700::1111"),
     ]
-    with pytest.raises(Refused, match=r"mixed\.test is not on the public web") as caught:
+    with pytest.raises(Refused, match=r"mixed\.example\.org is not on the public web") as caught:
         checked_addresses(target, ["1.1.1.1", "10.9.8.7"], ())
     assert "10.9.8.7" not in str(caught.value)  # what a name means inside is not for the model to learn
 
@@ -178,7 +178,7 @@ def test_one_private_address_among_public_ones_refuses_the_name() -> None:
 @pytest.mark.parametrize("answers", [[], ["nonsense"], ["1.1.1.1", "1.1.1.1 "]])
 def test_an_answer_that_is_no_address_refuses_the_name(answers: list[str]) -> None:
     with pytest.raises(Refused, match="no usable address"):
-        checked_addresses(parse_url("http://odd.test/"), answers, ())
+        checked_addresses(parse_url("http://odd.example.org/"), answers, ())
 
 
 def test_an_allowed_pair_is_that_host_on_that_port_and_nothing_else() -> None:
@@ -187,7 +187,7 @@ def test_an_allowed_pair_is_that_host_on_that_port_and_nothing_else() -> None:
     for url in ("http://127.0.0.1:8080/", "http://[::1]:9000/"):
         target = parse_url(url, allowed=allowed)
         assert checked_addresses(target, [target.host], allowed) == [target.literal]
-    for url in ("http://127.0.0.1:9000/", "http://other.test:8080/", "http://127.0.0.2:8080/"):
+    for url in ("http://127.0.0.1:9000/", "http://other.example.org:8080/", "http://127.0.0.2:8080/"):
         with pytest.raises(Refused, match="is not fetched"):
             parse_url(url, allowed=allowed)
     with pytest.raises(Refused, match="not on the public web"):
@@ -204,7 +204,7 @@ def test_a_pair_that_is_not_host_and_port_is_misuse(pair: str) -> None:
 
 
 def test_a_pair_may_have_any_port_that_there_is() -> None:
-    assert parse_pairs(["a.test:1", "a.test:65535"]) == {("a.test", 1), ("a.test", 65535)}
+    assert parse_pairs(["a.example.org:1", "a.example.org:65535"]) == {("a.example.org", 1), ("a.example.org", 65535)}
     for port in ("0", "65536", "99999"):
         with pytest.raises(ValueError):
-            parse_pairs([f"a.test:{port}"])
+            parse_pairs([f"a.example.org:{port}"])

@@ -34,7 +34,7 @@ class Site(Protocol):
 
     @property
     def port(self) -> int: ...
-    def url(self, path: str = "/", *, host: str = "site.test", scheme: str = "http") -> str: ...
+    def url(self, path: str = "/", *, host: str = "site.example.org", scheme: str = "http") -> str: ...
 
 
 def reply(body: bytes = b"hello", status: int = 200, length: bool = True, **headers: str) -> Route:
@@ -72,7 +72,7 @@ def drip(head: bytes, piece: bytes = b"x") -> Route:
     return route
 
 
-def a_web(site: Site, *, names: Collection[str] = ("site.test",), **options: Any) -> PublicWeb:
+def a_web(site: Site, *, names: Collection[str] = ("site.example.org",), **options: Any) -> PublicWeb:
     options.setdefault("resolve", to_loopback)
     return PublicWeb(allow_private=[f"{name}:{site.port}" for name in names], **options)
 
@@ -90,7 +90,7 @@ async def test_a_page_comes_back_with_its_status_type_and_body(site: Site) -> No
     [(line, headers)] = site.seen
     assert line == "GET /a?q=%C3%A4+b HTTP/1.1"
     assert headers == {
-        "Host": f"site.test:{site.port}",
+        "Host": f"site.example.org:{site.port}",
         "User-Agent": "mine/1",
         "Accept": "*/*",
         "Accept-Encoding": "gzip, deflate",
@@ -238,13 +238,13 @@ async def test_there_are_only_so_many_redirects(site: Site) -> None:
         "http://[::ffff:127.0.0.1]/",
         "http://2130706433/",
         "http://169.254.169.254/latest/meta-data/",
-        "http://inside.test/",
-        "https://inside.test/",
-        "//inside.test/",
+        "http://inside.example.org/",
+        "https://inside.example.org/",
+        "//inside.example.org/",
         "file:///etc/passwd",
-        "http://user@site.test:{port}/",
-        "http://site.test:{port}/\tx",
-        "http://site.test:22/",
+        "http://user@site.example.org:{port}/",
+        "http://site.example.org:{port}/\tx",
+        "http://site.example.org:22/",
         "http://[bad/",
         "/" + "a" * 9000,
     ],
@@ -258,7 +258,13 @@ async def test_a_redirect_is_checked_like_any_url(site: Site, location: str) -> 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://inside.test/", "http://127.0.0.1/", "http://[::1]/", "http://[64:ff9b::7f00:1]/", "http://0.0.0.0/"],
+    [
+        "http://inside.example.org/",
+        "http://127.0.0.1/",
+        "http://[::1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://0.0.0.0/",
+    ],
 )
 async def test_an_address_inside_is_refused_without_a_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", None)
@@ -300,11 +306,11 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(monkeypatch:
     monkeypatch.setattr(socket, "socket", Recorder)
     answers = Answers(["1.1.1.1", "2606:4700::1111"], ["127.0.0.1"])
     with pytest.raises(Unreachable, match="Connection refused"):
-        await PublicWeb(resolve=answers).fetch("http://rebind.test/", max_bytes=100)
+        await PublicWeb(resolve=answers).fetch("http://rebind.example.org/", max_bytes=100)
     assert connected == [("1.1.1.1", 80), ("2606:4700::1111", 80)]
-    assert answers.asked == [("rebind.test", 80)]
+    assert answers.asked == [("rebind.example.org", 80)]
     with pytest.raises(Refused):
-        await PublicWeb(resolve=answers).fetch("http://rebind.test/", max_bytes=100)
+        await PublicWeb(resolve=answers).fetch("http://rebind.example.org/", max_bytes=100)
     assert len(connected) == 2
 
 
@@ -313,7 +319,7 @@ async def test_every_hop_resolves_its_name_once(site: Site) -> None:
     site.routes["/b"] = reply()
     answers = Answers(["127.0.0.1"], ["127.0.0.1"])
     await a_web(site, resolve=answers).fetch(site.url(), max_bytes=100)
-    assert answers.asked == [("site.test", site.port)] * 2
+    assert answers.asked == [("site.example.org", site.port)] * 2
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(site: Site) -> None:
@@ -326,8 +332,8 @@ async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     def missing(host: str, port: int) -> list[str]:
         raise socket.gaierror(-2, "Name or service not known")
 
-    with pytest.raises(Unreachable, match=r"gone\.test was not found"):
-        await PublicWeb(resolve=missing).fetch("http://gone.test/", max_bytes=100)
+    with pytest.raises(Unreachable, match=r"gone\.example\.org was not found"):
+        await PublicWeb(resolve=missing).fetch("http://gone.example.org/", max_bytes=100)
 
 
 def test_the_system_resolver_gives_addresses_as_text() -> None:
@@ -371,7 +377,7 @@ async def test_a_resolver_that_hangs_gets_no_more_than_the_deadline() -> None:
 
     start = time.monotonic()
     with pytest.raises(Unreachable, match=r"within 0\.2 s"):
-        await PublicWeb(resolve=hang, timeout_s=0.2).fetch("http://slow.test/", max_bytes=100)
+        await PublicWeb(resolve=hang, timeout_s=0.2).fetch("http://slow.example.org/", max_bytes=100)
     assert time.monotonic() - start < SOON_S
     release.set()
 
@@ -404,14 +410,14 @@ def trusting() -> ssl.SSLContext:
 
 async def test_tls_is_checked_against_the_name_while_the_address_is_the_checked_one(tls_site: Site) -> None:
     tls_site.routes["/"] = reply()
-    names = ("tls.test", "other.test")
+    names = ("tls.example.org", "other.example.org")
     web = a_web(tls_site, names=names, tls=trusting())
-    page = await web.fetch(tls_site.url(host="tls.test", scheme="https"), max_bytes=100)
-    assert (page.body, tls_site.seen[0][1]["Host"]) == (b"hello", f"tls.test:{tls_site.port}")
-    with pytest.raises(Unreachable, match=r"certificate of other\.test is not valid"):
-        await web.fetch(tls_site.url(host="other.test", scheme="https"), max_bytes=100)
+    page = await web.fetch(tls_site.url(host="tls.example.org", scheme="https"), max_bytes=100)
+    assert (page.body, tls_site.seen[0][1]["Host"]) == (b"hello", f"tls.example.org:{tls_site.port}")
+    with pytest.raises(Unreachable, match=r"certificate of other\.example\.org is not valid"):
+        await web.fetch(tls_site.url(host="other.example.org", scheme="https"), max_bytes=100)
     with pytest.raises(Unreachable, match="certificate"):
-        await a_web(tls_site, names=names).fetch(tls_site.url(host="tls.test", scheme="https"), max_bytes=100)
+        await a_web(tls_site, names=names).fetch(tls_site.url(host="tls.example.org", scheme="https"), max_bytes=100)
     assert len(tls_site.seen) == 1
 
 
@@ -426,24 +432,24 @@ async def test_a_handshake_that_never_ends_gets_no_more_than_the_deadline() -> N
 @pytest.mark.parametrize("max_bytes", [0, -1, 10**12])
 async def test_a_cap_out_of_range_is_refused(max_bytes: int) -> None:
     with pytest.raises(Refused, match="max_bytes"):
-        await PublicWeb(resolve=to_loopback).fetch("http://site.test/", max_bytes=max_bytes)
+        await PublicWeb(resolve=to_loopback).fetch("http://site.example.org/", max_bytes=max_bytes)
 
 
 async def test_a_search_returns_the_hits_of_the_engine(site: Site) -> None:
     results = [
-        {"title": "A", "url": "https://a.test/", "content": "first", "score": 1},
-        {"title": None, "url": "http://b.test/"},
+        {"title": "A", "url": "https://a.example.org/", "content": "first", "score": 1},
+        {"title": None, "url": "http://b.example.org/"},
         {"title": "bad", "url": "javascript:alert(1)"},
         "junk",
-        {"title": "C" * 9000, "url": "https://c.test/", "content": 5},
+        {"title": "C" * 9000, "url": "https://c.example.org/", "content": 5},
     ]
     site.routes["/search"] = reply(json.dumps({"results": results}).encode())
     web = a_web(site, search_url=site.url("/search?q={query}&format=json"))
     hits = await web.search("a&b=c #ü\n{query}", limit=10)
     assert hits == [
-        SearchHit("A", "https://a.test/", "first"),
-        SearchHit("", "http://b.test/", ""),
-        SearchHit("C" * 2000, "https://c.test/", ""),
+        SearchHit("A", "https://a.example.org/", "first"),
+        SearchHit("", "http://b.example.org/", ""),
+        SearchHit("C" * 2000, "https://c.example.org/", ""),
     ]
     assert site.seen[0][0] == "GET /search?q=a%26b%3Dc%20%23%C3%BC%0A%7Bquery%7D&format=json HTTP/1.1"
     assert await web.search("x", limit=1) == hits[:1]
@@ -476,7 +482,7 @@ async def test_a_search_without_an_engine_says_how_to_get_one() -> None:
 @pytest.mark.parametrize("query", ["", "  ", "x" * 1001])
 async def test_a_query_that_is_none_is_refused(query: str) -> None:
     with pytest.raises(Refused, match="query"):
-        await PublicWeb(search_url="http://s.test/{query}", resolve=to_loopback).search(query, limit=1)
+        await PublicWeb(search_url="http://s.example.org/{query}", resolve=to_loopback).search(query, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -484,7 +490,7 @@ async def test_a_query_that_is_none_is_refused(query: str) -> None:
     [
         ({"allow_private": "127.0.0.1:80"}, ValueError),
         ({"allow_private": ["127.0.0.1"]}, ValueError),
-        ({"search_url": "https://s.test/"}, ValueError),
+        ({"search_url": "https://s.example.org/"}, ValueError),
         ({"timeout_s": 0}, ValueError),
         ({"timeout_s": float("nan")}, ValueError),
         ({"max_redirects": -1}, ValueError),

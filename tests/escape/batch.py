@@ -475,10 +475,10 @@ async def main(order: dict[str, Any]) -> None:
         os.mkdir(tempfile.tempdir)
         before = Residue.now()
         limits = LIMITS.replace(processes=order["processes"])
-        rules = ("GET http://rebind.test",)
+        rules = ("GET http://rebind.example.org",)
         profiles = {kind: Profile.for_kind(kind.value).replace(limits=limits, http=rules) for kind in SessionKind}
         key = Credential(value=host.token)
-        http = BrokeredHttp(credentials={"http://rebind.test": key}, resolve=lambda host, port: ["127.0.0.1"])
+        http = BrokeredHttp(credentials={"http://rebind.example.org": key}, resolve=lambda host, port: ["127.0.0.1"])
         async with Supervisor(
             tools.tools.values(),
             profiles=profiles,

@@ -25,7 +25,7 @@ def test_a_host_means_that_host_on_80_and_443() -> None:
         ("packages.example.org", 8080),
         ("packages.example.org", 22),
         ("evil-packages.example.org", 443),
-        ("packages.example.org.evil.test", 443),
+        ("packages.example.org.evil.example.org", 443),
         ("a.packages.example.org", 443),
         ("example.org", 443),
     ):
@@ -72,7 +72,7 @@ def test_entries_are_read_as_the_guard_reads_urls(entry: str, host: str) -> None
         ("example.org:443:80", "no number"),
         ("example..org", "no host name"),
         ("exa mple.org", "characters"),
-        ("example.org\0.evil.test", "characters"),
+        ("example.org\0.evil.example.org", "characters"),
         ("127.1", "full address"),
         ("0x7f.1", "full address"),
         ("0177.0.0.1", "full address"),
@@ -89,7 +89,7 @@ def test_an_entry_that_cannot_be_read_is_refused_with_an_example(entry: Any, why
         ProxyNetwork(allow=[entry])
 
 
-@pytest.mark.parametrize("entry", ["*.internal.test:80", "127.0.0.1", "10.0.0.0/8"])
+@pytest.mark.parametrize("entry", ["*.internal.example.org:80", "127.0.0.1", "10.0.0.0/8"])
 def test_an_exception_to_the_guard_is_one_host_and_one_port(entry: str) -> None:
     with pytest.raises(ValueError, match=r"ProxyNetwork\.allow_private"):
         ProxyNetwork(allow_private=[entry])
@@ -131,11 +131,18 @@ def test_two_policies_have_in_common_what_both_reach() -> None:
     for at, narrow in enumerate(row):
         for wide in row[at:]:
             assert common(narrow, wide) == common(wide, narrow) == narrow
-    one = ProxyNetwork(allow=["*.example.com", "b.test:8080"], allow_private=["10.0.0.1:443", "a.test:80"], max_bytes=5)
-    two = ProxyNetwork(allow=["a.example.com:443", "10.0.0.1"], allow_private=["a.test:80", "c.test:80"], idle_s=1)
+    one = ProxyNetwork(
+        allow=["*.example.com", "b.example.org:8080"], allow_private=["10.0.0.1:443", "a.example.org:80"], max_bytes=5
+    )
+    two = ProxyNetwork(
+        allow=["a.example.com:443", "10.0.0.1"], allow_private=["a.example.org:80", "c.example.org:80"], idle_s=1
+    )
     both = common(one, two)
     assert both == ProxyNetwork(
-        allow=["10.0.0.1:443", "a.test:80", "a.example.com:443"], allow_private=["a.test:80"], max_bytes=5, idle_s=1
+        allow=["10.0.0.1:443", "a.example.org:80", "a.example.com:443"],
+        allow_private=["a.example.org:80"],
+        max_bytes=5,
+        idle_s=1,
     )
     assert is_narrower(both, one) and is_narrower(both, two)
 
@@ -166,8 +173,8 @@ def test_what_is_no_policy_does_not_come_off_the_wire(wire: Any) -> None:
 
 
 def test_only_a_proxied_profile_that_grants_net_names_the_proxy_and_nothing_overrides_it() -> None:
-    host = {"HTTPS_PROXY": "http://corporate.test", "no_proxy": "*"}
-    proxied = CellProfile(network=PROXIES[0], pass_env=tuple(host), env={"ALL_PROXY": "http://elsewhere.test"})
+    host = {"HTTPS_PROXY": "http://corporate.example.org", "no_proxy": "*"}
+    proxied = CellProfile(network=PROXIES[0], pass_env=tuple(host), env={"ALL_PROXY": "http://elsewhere.example.org"})
     assert "HTTP_PROXY" not in proxied.environment({})
     environment = proxied.replace(grants=frozenset({"net"})).environment(host)
     found = {name: value for name, value in environment.items() if "proxy" in name.lower()}

@@ -107,7 +107,7 @@ def test_requests_go_by_the_rules_that_are_given() -> None:
     assert ctx.http.request("get", "https://api.example.com/users?n=1", headers={"Accept": "a/b"}).body == b"[]"
     assert ctx.http.request("GET", "https://api.example.com/v1").status == 404
     assert http.asked[0].headers == {"accept": "a/b"} and http.asked[0].authorize
-    for method, url in (("POST", "https://api.example.com/"), ("GET", "https://evil.test/")):
+    for method, url in (("POST", "https://api.example.com/"), ("GET", "https://evil.example.org/")):
         with pytest.raises(RequestDenied, match="not among the requests"):
             ctx.http.request(method, url)
     with pytest.raises(ToolFailure, match="There is no answer"):

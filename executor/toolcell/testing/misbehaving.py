@@ -737,7 +737,9 @@ def ask_and_read_nothing(operation: str, arguments: dict[str, Any], times: int) 
 
 def send_the_largest_requests() -> NoReturn:
     """Send 256 requests with bodies of 4 MiB without reading a reply, then sleep."""
-    _ask("http.request", {"method": "POST", "url": "https://a.test/", "headers": {}, "body": bytes(4 * _MIB)}, 256)
+    _ask(
+        "http.request", {"method": "POST", "url": "https://a.example.org/", "headers": {}, "body": bytes(4 * _MIB)}, 256
+    )
     time.sleep(10_000)
     os._exit(1)
 

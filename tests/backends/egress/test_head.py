@@ -24,7 +24,7 @@ GET = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\n"
         b"GET http://a/ HTTP/2.0\r\n\r\n",
         b"GET http://a/ b HTTP/1.1\r\n\r\n",
         b"GET http://\xff/ HTTP/1.1\r\n\r\n",
-        GET + b"Host: evil.test\r\n\r\n",
+        GET + b"Host: evil.example.org\r\n\r\n",
         GET + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
         GET + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
@@ -39,8 +39,8 @@ GET = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\n"
         GET + b"Transfer-Encoding : chunked\r\n\r\n",
         GET + b" Transfer-Encoding: chunked\r\n\r\n",
         GET + b"X: a\r\n folded\r\n\r\n",
-        GET + b"X: a\nHost: evil.test\r\n\r\n",
-        GET + b"X: a\rHost: evil.test\r\n\r\n",
+        GET + b"X: a\nHost: evil.example.org\r\n\r\n",
+        GET + b"X: a\rHost: evil.example.org\r\n\r\n",
         GET + b"X: a\0b\r\n\r\n",
         GET + b"no colon\r\n\r\n",
         GET + b": no name\r\n\r\n",
@@ -57,7 +57,8 @@ def test_what_has_two_readings_or_none_is_refused(head: bytes) -> None:
 
 def test_what_goes_on_is_written_anew() -> None:
     head = (
-        b"POST http://example.org/x HTTP/1.0\r\nhOST: evil.test\r\nProxy-Authorization: secret\r\nUpgrade: h2c\r\n"
+        b"POST http://example.org/x HTTP/1.0\r\nhOST: evil.example.org\r\n"
+        b"Proxy-Authorization: secret\r\nUpgrade: h2c\r\n"
         b"Connection: keep-alive, X-Mine, content-length\r\nX-Mine: 1\r\nAccept: */*\r\nContent-Length: 3\r\n"
         b"Proxy-Connection: close\r\nTE: trailers\r\nKeep-Alive: 5\r\n\r\n"
     )

@@ -58,7 +58,7 @@ def test_any_other_request_has_a_whole_url(url: str) -> None:
 def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
     rules = EgressRules(ProxyNetwork(allow=["example.org:443"]))
     rules.check(target_of(tunnel("example.org:443")))
-    for target in ("example.org:80", "evil.test:443"):
+    for target in ("example.org:80", "evil.example.org:443"):
         with pytest.raises(Refused, match="allow-list"):
             rules.check(target_of(tunnel(target)))
 
@@ -92,15 +92,15 @@ async def test_a_lookup_for_which_there_is_no_room_fails_at_once_and_holds_up_no
 
     lookups = Lookups(slow, most=1)
     async with anyio.create_task_group() as group:
-        group.start_soon(lookups.addresses, "slow.test", 443)
+        group.start_soon(lookups.addresses, "slow.example.org", 443)
         await anyio.wait_all_tasks_blocked()
         began = anyio.current_time()
         with pytest.raises(OSError) as caught:
-            await lookups.addresses("other.test", 443)
+            await lookups.addresses("other.example.org", 443)
         took = anyio.current_time() - began
         let_go.set()
     assert caught.value.errno == errno.EAGAIN and took < 10
-    assert await lookups.addresses("other.test", 443) == ["192.0.2.1"], "there is room again"
+    assert await lookups.addresses("other.example.org", 443) == ["192.0.2.1"], "there is room again"
 
 
 @pytest.mark.anyio

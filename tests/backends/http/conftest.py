@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOKEN = "s3cret-token/of+api=1"
-CERTIFICATE = Path(__file__).parent.parent / "tls_test.pem"  # for tls.test
+CERTIFICATE = Path(__file__).parent.parent / "tls_test.pem"  # for tls.example.org
 
 Route = Callable[[BaseHTTPRequestHandler], None]
 
@@ -140,7 +140,7 @@ def other() -> Iterator[Api]:
 
 @pytest.fixture
 def tls_api() -> Iterator[Api]:
-    """An API by TLS, with a certificate for tls.test."""
+    """An API by TLS, with a certificate for tls.example.org."""
     server = Api()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)

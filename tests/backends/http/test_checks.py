@@ -26,9 +26,9 @@ def test_a_covered_request_has_its_rule() -> None:
     "url",
     [
         # another origin that looks like it
-        "http://api.example.com/v1", "https://api.example.com:8443/v1", "https://api.example.com.evil.test/v1",
+        "http://api.example.com/v1", "https://api.example.com:8443/v1", "https://api.example.com.example.com/v1",
         "https://evilapi.example.com/v1", "https://api-example.com/v1", "https://example.org/", "https://aexample.org/",
-        "https://xn--pi-7ia.example.com/v1", "https://аpi.example.com/v1", "https://api.example.com。evil.test/v1",
+        "https://xn--pi-7ia.example.com/v1", "https://аpi.example.com/v1", "https://api.example.com.example.com/v1",
         "http://127.0.0.1/", "http://127.0.0.1:8081/", "https://127.0.0.1:8080/", "http://localhost:8080/",
         "http://[::1]:8080/", "http://[::ffff:127.0.0.1]:8080/",
         # out of the path

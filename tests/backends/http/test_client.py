@@ -105,13 +105,13 @@ async def test_a_credential_goes_to_its_own_scheme_host_and_port_alone(api: Api,
     ask = Asking(
         [
             *everything(api, other),
-            f"* http://name.test:{api.port} private",
-            f"* https://tls.test:{tls_api.port} private",
+            f"* http://name.example.org:{api.port} private",
+            f"* https://tls.example.org:{tls_api.port} private",
         ],
         tls=ssl.create_default_context(cafile=str(CERTIFICATE)),
         credentials={
             f"http://127.0.0.1:{api.port}": Credential(value=TOKEN),
-            f"tls.test:{tls_api.port}": [
+            f"tls.example.org:{tls_api.port}": [
                 Credential(header="X-Api-Key", value="a-key-of-tls"),
                 Credential(value="another1"),
             ],
@@ -119,8 +119,8 @@ async def test_a_credential_goes_to_its_own_scheme_host_and_port_alone(api: Api,
     )
     await ask("GET", api.url())
     await ask("GET", other.url())
-    await ask("GET", api.url(host="name.test"))
-    await ask("GET", tls_api.url(host="tls.test", scheme="https"))
+    await ask("GET", api.url(host="name.example.org"))
+    await ask("GET", tls_api.url(host="tls.example.org", scheme="https"))
     assert [seen.headers.get("authorization") for seen in api.seen] == [TOKEN, None]
     assert "authorization" not in other.seen[0].headers
     assert tls_api.seen[0].headers["x-api-key"] == "a-key-of-tls"
@@ -179,7 +179,7 @@ async def test_a_redirect_to_what_no_rule_covers_is_refused_and_not_followed(api
     for location in (
         "/admin",
         "/v1/../admin",
-        "//evil.test/",
+        "//evil.example.org/",
         "http://169.254.169.254/latest/meta-data/",
         f"http://localhost:{other.port}/",
         f"http://0x7f000001:{other.port}/",
@@ -235,7 +235,7 @@ PRIVATE = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1", "::ffff
 async def test_a_name_may_not_have_a_private_address_unless_its_rule_says_so(
     api: Api, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = f"http://name.test:{api.port}"
+    place = f"http://name.example.org:{api.port}"
     ask = Asking([f"GET {place}"], resolve=lambda host, port: ["1.1.1.1", address])
     monkeypatch.setattr("toolcell.backends.outbound.Outbound.ask", None)
     said = await ask.refused("GET", f"{place}/")
@@ -244,11 +244,11 @@ async def test_a_name_may_not_have_a_private_address_unless_its_rule_says_so(
 
 
 async def test_a_rule_that_says_private_lifts_that_for_its_host_and_methods(api: Api) -> None:
-    place = f"http://name.test:{api.port}"
-    ask = Asking([f"GET {place} private", f"POST {place}", f"GET http://other.test:{api.port}"])
+    place = f"http://name.example.org:{api.port}"
+    ask = Asking([f"GET {place} private", f"POST {place}", f"GET http://other.example.org:{api.port}"])
     assert (await ask("GET", f"{place}/")).status == 200
     await ask.refused("POST", f"{place}/")
-    await ask.refused("GET", f"http://other.test:{api.port}/")
+    await ask.refused("GET", f"http://other.example.org:{api.port}/")
     assert [seen.method for seen in api.seen] == ["GET"]
 
 
@@ -260,9 +260,9 @@ async def test_a_name_is_looked_up_once_for_each_request_and_what_was_checked_is
         asked.append(host)
         return answers.pop(0)
 
-    ask = Asking([f"GET http://name.test:{api.port} private"], resolve=rebinding)
-    await ask("GET", api.url(host="name.test"))
-    assert asked == ["name.test"] and ask.records[0]["address"] == "127.0.0.1"
+    ask = Asking([f"GET http://name.example.org:{api.port} private"], resolve=rebinding)
+    await ask("GET", api.url(host="name.example.org"))
+    assert asked == ["name.example.org"] and ask.records[0]["address"] == "127.0.0.1"
 
 
 async def test_what_is_not_covered_is_never_looked_up() -> None:
@@ -273,20 +273,20 @@ async def test_what_is_not_covered_is_never_looked_up() -> None:
         return ["127.0.0.1"]
 
     ask = Asking(["GET https://api.example.com"], resolve=resolve)
-    await ask.refused("GET", "https://my-secret-data.evil.test/")
+    await ask.refused("GET", "https://my-secret-data.evil.example.org/")
     assert asked == [], "names carry nothing out"
 
 
 async def test_tls_is_checked_against_the_name(tls_api: Api) -> None:
-    rules = [f"GET https://{name}.test:{tls_api.port} private" for name in ("tls", "other")]
+    rules = [f"GET https://{name}.example.org:{tls_api.port} private" for name in ("tls", "other")]
     trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
-    credentials = {f"{name}.test:{tls_api.port}": Credential(value=TOKEN) for name in ("tls", "other")}
+    credentials = {f"{name}.example.org:{tls_api.port}": Credential(value=TOKEN) for name in ("tls", "other")}
     ask = Asking(rules, tls=trusting, credentials=credentials)
-    assert (await ask("GET", tls_api.url(host="tls.test", scheme="https"))).status == 200
-    with pytest.raises(Unreachable, match=r"certificate of other\.test is not valid"):
-        await ask("GET", tls_api.url(host="other.test", scheme="https"))
+    assert (await ask("GET", tls_api.url(host="tls.example.org", scheme="https"))).status == 200
+    with pytest.raises(Unreachable, match=r"certificate of other\.example\.org is not valid"):
+        await ask("GET", tls_api.url(host="other.example.org", scheme="https"))
     with pytest.raises(Unreachable, match="certificate"):
-        await Asking(rules, credentials=credentials)("GET", tls_api.url(host="tls.test", scheme="https"))
+        await Asking(rules, credentials=credentials)("GET", tls_api.url(host="tls.example.org", scheme="https"))
     assert len(tls_api.seen) == 1, "no credential goes to a server that is not known"
 
 

@@ -90,7 +90,7 @@ async def test_the_standard_library_moves_between_directories(session: Session, 
 @pytest.mark.parametrize("place", [".", "/tmp"])
 async def test_git_pushes_to_a_repository_beside_it(session: Session, place: str) -> None:
     require_program("git", "git")
-    who = "-c user.name=me -c user.email=me@here.test"
+    who = "-c user.name=me -c user.email=me@here.example.org"
     said = await shell(
         session,
         f"cd {place} && git init -q --bare there.git && git init -q -b main here && cd here && echo text > file && "

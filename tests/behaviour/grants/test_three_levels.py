@@ -83,8 +83,8 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     journal = RecentJournal()
     workspace = tmp_path_factory.mktemp("workspace")
-    channel, memory, web = ListChannel(), ListMemory(), DictWeb({"https://page.test/": b"a page"})
-    http, profile = DictHttp({"GET https://api.test/": b"an answer"}), Profile.for_kind("main")
+    channel, memory, web = ListChannel(), ListMemory(), DictWeb({"https://page.example.org/": b"a page"})
+    http, profile = DictHttp({"GET https://api.example.org/": b"an answer"}), Profile.for_kind("main")
     async with Supervisor(tools=tools(), journal=journal, http=http) as supervisor:
         main = await supervisor.open_session(
             "main",
@@ -92,7 +92,7 @@ async def stage(
             channel=channel,
             memory=memory,
             web=web,
-            profile=profile.replace(http=("GET api.test",)),
+            profile=profile.replace(http=("GET api.example.org",)),
         )
         worker = await main.open_child("worker")
         yield Stage(supervisor, journal, main, worker, workspace, channel, memory, web, http)
@@ -166,8 +166,8 @@ OPERATIONS: dict[str, tuple[Capability, dict[str, Any]]] = {
     "memory.search": (C.MEMORY_READ, {"query": "forged", "limit": 5}),
     "memory.store": (C.MEMORY_WRITE, {"text": "forged", "kind": "fact", "tags": []}),
     "web.search": (C.WEB, {"query": "page", "limit": 5}),
-    "web.fetch": (C.WEB, {"url": "https://page.test/", "max_bytes": 100}),
-    "http.request": (C.HTTP, {"method": "GET", "url": "https://api.test/"}),
+    "web.fetch": (C.WEB, {"url": "https://page.example.org/", "max_bytes": 100}),
+    "http.request": (C.HTTP, {"method": "GET", "url": "https://api.example.org/"}),
     "http.leave": (C.HTTP, {"watch": 1}),
 }
 NO_OPERATIONS = [
@@ -263,7 +263,7 @@ async def test_a_granted_operation_with_nonsense_as_arguments_is_a_refusal_and_n
     for arguments in nonsense:
         answer = (await stage.main.call("ask", {"operation": "channel.send", "arguments": arguments})).unwrap()
         assert answer["ok"] is False and answer["value"]["kind"] == "execution", answer
-    asked = {"method": "GET", "url": "https://api.test/"}
+    asked = {"method": "GET", "url": "https://api.example.org/"}
     oddities: list[dict[str, Any]] = [
         {"body": "text"}, {"body": None}, {"body": [1]}, {"headers": []}, {"headers": {"a": 1}}, {"url": 7},
     ]  # fmt: skip

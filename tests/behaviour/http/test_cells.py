@@ -185,7 +185,7 @@ async def test_a_tool_without_network_or_key_asks_an_api(api: Api, workspace: Pa
 
 
 async def test_an_api_by_tls_is_asked_under_its_name(tls_api: Api, workspace: Path) -> None:
-    place = f"tls.test:{tls_api.port}"
+    place = f"tls.example.org:{tls_api.port}"
     http = BrokeredHttp(
         credentials={place: Credential(header="X-Api-Key", value=TOKEN)},
         tls=ssl.create_default_context(cafile=str(CERTIFICATE)),
@@ -194,10 +194,10 @@ async def test_an_api_by_tls_is_asked_under_its_name(tls_api: Api, workspace: Pa
     async with Supervisor(TOOLS, http=http) as supervisor:
         profile = a_profile(tls_api, f"GET {place} private")
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
-        url = tls_api.url("/x", host="tls.test", scheme="https")
+        url = tls_api.url("/x", host="tls.example.org", scheme="https")
         assert (await session.call("ask", {"method": "GET", "url": url})).unwrap()[0] == 200
         assert tls_api.seen[0].headers["x-api-key"] == TOKEN
-        plain = tls_api.url("/x", host="tls.test")
+        plain = tls_api.url("/x", host="tls.example.org")
         assert isinstance((await session.call("ask", {"method": "GET", "url": plain})).error, PermissionDenied)
 
 
@@ -231,9 +231,10 @@ async def test_a_denial_is_typed_has_its_reason_and_cure_and_is_on_record(
 
 
 HOSTILE_HEADERS: list[dict[str, str]] = [
-    {"Authorization": "mine"}, {"Cookie": "a=b"}, {"Host": "evil.test"}, {"Content-Length": "0"},
+    {"Authorization": "mine"}, {"Cookie": "a=b"}, {"Host": "evil.example.org"}, {"Content-Length": "0"},
     {"Transfer-Encoding": "chunked"}, {"Proxy-Authorization": "x"}, {"X": "a\r\nAuthorization: mine"},
-    {"X\r\nHost: evil.test\r\nY": "z"}, {"X": "a\0"}, {"Content_Length": "5"}, {"X-HTTP-Method-Override": "DELETE"},
+    {"X\r\nHost: evil.example.org\r\nY": "z"}, {"X": "a\0"}, {"Content_Length": "5"},
+    {"X-HTTP-Method-Override": "DELETE"},
     {"": "x"}, {"X-A": "1", "x-a": "2"},
 ]  # fmt: skip
 
@@ -248,17 +249,27 @@ async def test_hostile_headers_are_refused_and_nothing_is_sent(api: Api, workspa
 
 
 async def test_hosts_that_look_alike_are_refused(api: Api, workspace: Path) -> None:
-    async with a_session(api, workspace, f"GET http://api.test:{api.port} private") as (session, _):
+    async with a_session(api, workspace, f"GET http://api.example.org:{api.port} private") as (session, _):
         urls = [
             f"http://{host}:{api.port}/"
             for host in (
                 "127.0.0.1", "127.1", "2130706433", "0x7f.1", "localhost", "[::1]", "[::ffff:127.0.0.1]",
-                "evil.api.test", "api.test.evil.test", "api.test@127.0.0.1", "аpi.test", "api.test%2eevil.test",
-                "api。test。evil.test",
+                "evil.api.example.org", "api.example.org.evil.example.org", "api.example.org@127.0.0.1",
+                "аpi.example.org", "api.example.org%2eevil.example.org",
+                "api。example。org。evil.example.org",
             )
         ]  # fmt: skip
-        urls += ["http://api.test/", f"https://api.test:{api.port}/", f"http:api.test:{api.port}", "file:///etc/passwd"]
-        urls += [f"http://api.test:{api.port}/\r\nHost: evil.test", f"http://api.test:{api.port} /", "unix:///run/x"]
+        urls += [
+            "http://api.example.org/",
+            f"https://api.example.org:{api.port}/",
+            f"http:api.example.org:{api.port}",
+            "file:///etc/passwd",
+        ]
+        urls += [
+            f"http://api.example.org:{api.port}/\r\nHost: evil.example.org",
+            f"http://api.example.org:{api.port} /",
+            "unix:///run/x",
+        ]
         assert set((await session.call("ask_many", {"urls": urls})).unwrap()) == {"RequestDenied"}
         assert api.seen == []
 

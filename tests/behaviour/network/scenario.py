@@ -52,7 +52,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 async def main(port: int) -> dict[str, Any]:
-    policy = ProxyNetwork(allow=["good.test"], allow_private=[f"packages.test:{port}"])
+    policy = ProxyNetwork(allow=["good.example.org"], allow_private=[f"packages.example.org:{port}"])
     profiles = {SessionKind.MAIN: Profile.for_kind("main").replace(network=policy)}
     on_the_host = Profile.for_kind("main").replace(network=HostNetwork())
     found: dict[str, Any] = {}
@@ -62,10 +62,10 @@ async def main(port: int) -> dict[str, Any]:
         session = await supervisor.open_session("main", workspace=sys.argv[1])
         other = await supervisor.open_session("main", workspace=sys.argv[1], profile=on_the_host)
         for name, command in (
-            ("curl", f"curl -sS http://packages.test:{port}/hello.txt"),
-            ("tunnel", f"curl -sSp http://packages.test:{port}/hello.txt"),
-            ("refused", "curl -sS https://evil.test/"),
-            ("private", "curl -sS https://good.test/"),
+            ("curl", f"curl -sS http://packages.example.org:{port}/hello.txt"),
+            ("tunnel", f"curl -sSp http://packages.example.org:{port}/hello.txt"),
+            ("refused", "curl -sS https://evil.example.org/"),
+            ("private", "curl -sS https://good.example.org/"),
         ):
             output = (await session.call("shell", {"command": command})).unwrap()
             found[name] = [output["exit_code"], output["stdout"]]

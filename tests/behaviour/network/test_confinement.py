@@ -16,7 +16,7 @@ NOT_SUPPORTED, NOT_PERMITTED = "Address family not supported by protocol", "Oper
 async def test_under_a_proxy_there_is_tcp_to_the_proxy_and_nothing_else(
     proxied: Proxied, listener: Listener, workspace: Path
 ) -> None:
-    async with proxied([make_sockets, reach], allow=["good.test"]) as supervisor:
+    async with proxied([make_sockets, reach], allow=["good.example.org"]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         made = (await session.call("make_sockets")).unwrap()
         assert made.pop("tcp") == made.pop("tcp6") == "made"

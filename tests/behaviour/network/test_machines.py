@@ -38,5 +38,5 @@ def test_the_policies_hold_and_work(identity: str, loop: str, open_directory: Pa
     assert found["refused"] == found["private"] == [56, ""]
     assert found["proxied"] == {"connect": "Permission denied", "udp": "Address family not supported by protocol"}
     assert found["host"] == {"connect": "worked", "udp": "worked"} and found["network"] == "host"
-    hosts = ["packages.test", "packages.test", "evil.test", "good.test"]
-    assert found["records"] == [[host, host == "packages.test"] for host in hosts]
+    hosts = ["packages.example.org", "packages.example.org", "evil.example.org", "good.example.org"]
+    assert found["records"] == [[host, host == "packages.example.org"] for host in hosts]

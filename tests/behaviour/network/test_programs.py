@@ -28,9 +28,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def supervisor(site: Site, resolver: Resolver) -> AsyncIterator[Supervisor]:
-    """A supervisor whose Main sessions reach only the site, by its address and as packages.test."""
-    allowed = [f"127.0.0.1:{site.port}", f"packages.test:{site.port}"]
-    policy = ProxyNetwork(allow=["*.elsewhere.test"], allow_private=allowed)
+    """A supervisor whose Main sessions reach only the site, by its address and as packages.example.org."""
+    allowed = [f"127.0.0.1:{site.port}", f"packages.example.org:{site.port}"]
+    policy = ProxyNetwork(allow=["*.elsewhere.example.org"], allow_private=allowed)
     main = Profile.for_kind("main").replace(network=policy, limits=Limits(memory_bytes=512 * 1024 * 1024))
     main = main.lifting(".git/hooks", ".git/config")  # which git clone writes
     async with Supervisor(base_tools(), profiles={SessionKind.MAIN: main}, resolve=resolver) as supervisor:
@@ -76,7 +76,7 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "packages.test"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "packages.example.org"])
 async def test_git_clones(host: str, session: Session, site: Site, tmp_path: Path, workspace: Path) -> None:
     require_program("git", "git")
     source, bare = tmp_path / "source", site.folder / "repo.git"
@@ -98,7 +98,7 @@ async def test_git_clones(host: str, session: Session, site: Site, tmp_path: Pat
     assert code != 0 and "403" in said and not (workspace / "other").exists()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "packages.test"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "packages.example.org"])
 async def test_pip_installs(host: str, session: Session, site: Site, workspace: Path) -> None:
     folder = site.folder / "simple" / "greeting-cell"
     folder.mkdir(parents=True)
@@ -110,13 +110,15 @@ async def test_pip_installs(host: str, session: Session, site: Site, workspace: 
     assert code == 0, said
     code, said = await shell(session, "cd here && python -c 'import greeting_cell; print(greeting_cell.text)'")
     assert (code, said) == (0, "hello from the wheel\n")
-    code, said = await shell(session, f"{pip} install --index-url https://packages.test/ --target there greeting-cell")
-    assert code != 0 and refused(session) == {("packages.test", 443)}
+    code, said = await shell(
+        session, f"{pip} install --index-url https://packages.example.org/ --target there greeting-cell"
+    )
+    assert code != 0 and refused(session) == {("packages.example.org", 443)}
 
 
 async def test_curl_fetches_uploads_and_is_told_why_not(session: Session, site: Site, workspace: Path) -> None:
     require_program("curl", "curl")
-    url = f"http://packages.test:{site.port}"
+    url = f"http://packages.example.org:{site.port}"
     assert await shell(session, f"curl -sS {url}/hello.txt") == (0, "hello there\n")
     assert await shell(session, f"curl -sS --proxytunnel {url}/hello.txt") == (0, "hello there\n")
     (workspace / "big").write_bytes(b"x" * 2_000_000)
@@ -126,11 +128,11 @@ async def test_curl_fetches_uploads_and_is_told_why_not(session: Session, site: 
     assert (code, said.strip()) == (0, "2000000")
     three = f"-o a {url}/hello.txt -o b {url}/missing -o c {url}/hello.txt"  # one after the other, by one curl
     assert await shell(session, f"curl -sS -w '%{{http_code}} ' {three}") == (0, "200 404 200 ")
-    code, said = await shell(session, "curl -sSv https://evil.test/")
-    assert code == 56 and "evil.test:443 is not on the allow-list" in said
+    code, said = await shell(session, "curl -sSv https://evil.example.org/")
+    assert code == 56 and "evil.example.org:443 is not on the allow-list" in said
     code, said = await shell(session, f"curl -sS --noproxy '*' http://127.0.0.1:{site.port}/hello.txt")
     assert code == 7, said
-    code, said = await shell(session, "curl -sS https://x.elsewhere.test/")
+    code, said = await shell(session, "curl -sS https://x.elsewhere.example.org/")
     assert code == 56, said
     journal = core_of(session).services.journal
     assert isinstance(journal, RecentJournal)
@@ -157,7 +159,7 @@ async def test_curl_speaks_tls_through_a_tunnel(
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        place = f"tls.test:{server.port}"
+        place = f"tls.example.org:{server.port}"
         policy = ProxyNetwork(allow_private=[place])
         profile = session.profile.replace(network=policy)
         other = await supervisor.open_session("main", workspace=workspace, profile=profile)

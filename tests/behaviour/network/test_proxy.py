@@ -83,11 +83,11 @@ def records(session: Session) -> list[dict[str, Any]]:
 async def test_what_is_allowed_goes_through_and_is_on_record(
     proxied: Proxied, site: Site, listener: Listener, workspace: Path
 ) -> None:
-    allowed = [f"site.test:{site.port}", f"127.0.0.1:{listener.port}"]
+    allowed = [f"site.example.org:{site.port}", f"127.0.0.1:{listener.port}"]
     async with opened(proxied([speak], allow=allowed, allow_private=allowed), workspace) as session:
         page, tunnel = await told(
             session,
-            get(f"http://site.test:{site.port}/hello.txt", "Host: evil.test"),
+            get(f"http://site.example.org:{site.port}/hello.txt", "Host: evil.example.org"),
             connect(allowed[1]) + "hi",
             half_close=True,
         )
@@ -96,12 +96,12 @@ async def test_what_is_allowed_goes_through_and_is_on_record(
         assert tunnel.startswith("HTTP/1.1 200 ") and "\r\n\r\nwelcome" in tunnel
         line, headers = site.seen[0]
         assert line == "GET /hello.txt HTTP/1.1"
-        assert [value for name, value in headers if name.lower() == "host"] == [f"site.test:{site.port}"]
+        assert [value for name, value in headers if name.lower() == "host"] == [f"site.example.org:{site.port}"]
         first, second = records(session)
         assert first | {"bytes_in": 0, "bytes_out": 0} == {
             "tool": "speak",
             "method": "GET",
-            "host": "site.test",
+            "host": "site.example.org",
             "port": site.port,
             "address": "127.0.0.1",
             "allowed": True,
@@ -115,7 +115,7 @@ async def test_what_is_allowed_goes_through_and_is_on_record(
 
 
 async def test_the_session_says_that_its_network_is_proxied(proxied: Proxied, workspace: Path) -> None:
-    async with opened(proxied([speak, without_net], allow=["a.test"]), workspace) as session:
+    async with opened(proxied([speak, without_net], allow=["a.example.org"]), workspace) as session:
         with_net, without = await session.call("speak", {"requests": []}), await session.call("without_net")
         assert (with_net.sandbox.network, without.sandbox.network) == ("proxy", "none")
         assert "net_namespace" in with_net.sandbox.on
@@ -125,26 +125,31 @@ async def test_look_alikes_and_other_spellings_do_not_pass(
     proxied: Proxied, site: Site, workspace: Path, resolver: Resolver
 ) -> None:
     port = site.port
-    allow = [f"good.test:{port}", f"*.wild.test:{port}", f"xn--bcher-kva.test:{port}"]
-    private = [f"good.test:{port}", f"xn--bcher-kva.test:{port}", f"a.wild.test:{port}"]
+    allow = [f"good.example.org:{port}", f"*.wild.example.org:{port}", f"xn--bcher-kva.example.org:{port}"]
+    private = [f"good.example.org:{port}", f"xn--bcher-kva.example.org:{port}", f"a.wild.example.org:{port}"]
     same = [
-        "good.test",
-        "GOOD.test",
-        "good.test.",
-        "a.wild.test",
-        "b\u00fccher.test",
-        "good\u3002test",
-        "\uff47ood.test",
+        "good.example.org",
+        "GOOD.example.org",
+        "good.example.org.",
+        "a.wild.example.org",
+        "b\u00fccher.example.org",
+        "good\u3002example\u3002org",
+        "\uff47ood.example.org",
     ]
     other = [
-        "evil.test", "good.test.evil.test", "evilgood.test", "goodxtest", "wild.test", "evilwild.test", "a.good.test",
-        "g\u043e\u043ed.test", "b\u0443cher.test", "go\u200bod.test.evil", "127.0.0.1", "localhost", "[::1]",
+        "evil.example.org", "good.example.org.evil.example.org", "evilgood.example.org", "goodxexample.org",
+        "wild.example.org", "evilwild.example.org", "a.good.example.org",
+        "g\u043e\u043ed.example.org", "b\u0443cher.example.org", "go\u200bod.example.org.evil", "127.0.0.1",
+        "localhost", "[::1]",
     ]  # fmt: skip
     broken = [
-        "good.test..", ".good.test", "evil.test\0.wild.test", "evil.test%00.wild.test", "evil.test#.wild.test",
-        "evil.test/.wild.test", "evil.test?.wild.test", "evil.test\\.wild.test", "evil.test .wild.test",
-        "evil.test\t.wild.test", "good.test@evil.test", "user:pass@good.test", "a@good.test", "0x7f000001",
-        "2130706433", "017700000001", "127.1", "[::ffff:127.0.0.1]x", "[fe80::1%25lo]", "stra\u00dfe.test", "",
+        "good.example.org..", ".good.example.org", "evil.example.org\0.wild.example.org",
+        "evil.example.org%00.wild.example.org", "evil.example.org#.wild.example.org",
+        "evil.example.org/.wild.example.org", "evil.example.org?.wild.example.org",
+        "evil.example.org\\.wild.example.org", "evil.example.org .wild.example.org",
+        "evil.example.org\t.wild.example.org", "good.example.org@evil.example.org", "user:pass@good.example.org",
+        "a@good.example.org", "0x7f000001",
+        "2130706433", "017700000001", "127.1", "[::ffff:127.0.0.1]x", "[fe80::1%25lo]", "stra\u00dfe.example.org", "",
     ]  # fmt: skip
     latin = "latin-1"
     async with opened(proxied([speak], allow=allow, allow_private=private), workspace) as session:
@@ -160,17 +165,21 @@ async def test_look_alikes_and_other_spellings_do_not_pass(
         fetched = await told(session, *(get(f"http://{name}:{port}/hello.txt").encode().decode(latin) for name in same))
         assert [answer.endswith("hello there\n") for answer in fetched] == [True] * len(same), fetched
         hosts = {value for _line, headers in site.seen for name, value in headers if name == "Host"}
-        assert hosts == {f"{name}:{port}" for name in ("good.test", "a.wild.test", "xn--bcher-kva.test")}
+        assert hosts == {
+            f"{name}:{port}" for name in ("good.example.org", "a.wild.example.org", "xn--bcher-kva.example.org")
+        }
         assert all(record["reason"] for record in records(session) if not record["allowed"])
 
 
 async def test_the_refusal_says_which_rule_it_was_and_how_to_allow_it(proxied: Proxied, workspace: Path) -> None:
-    async with opened(proxied([speak], allow=["good.test"]), workspace) as session:
-        answers = await told(session, connect("evil.test:443"), connect("good.test:22"), connect("good.test:443"))
+    async with opened(proxied([speak], allow=["good.example.org"]), workspace) as session:
+        answers = await told(
+            session, connect("evil.example.org:443"), connect("good.example.org:22"), connect("good.example.org:443")
+        )
         for answer, remedy in zip(
             answers,
-            ["ProxyNetwork(allow=[..., 'evil.test:443'])", "ProxyNetwork(allow=[..., 'good.test:22'])",
-             "ProxyNetwork(allow_private=[..., 'good.test:443'])"],
+            ["ProxyNetwork(allow=[..., 'evil.example.org:443'])", "ProxyNetwork(allow=[..., 'good.example.org:22'])",
+             "ProxyNetwork(allow_private=[..., 'good.example.org:443'])"],
             strict=True,
         ):  # fmt: skip
             head, _, body = answer.partition("\r\n\r\n")
@@ -182,10 +191,12 @@ async def test_the_refusal_says_which_rule_it_was_and_how_to_allow_it(proxied: P
 async def test_a_port_that_is_not_listed_is_refused(
     port: int, proxied: Proxied, workspace: Path, resolver: Resolver
 ) -> None:
-    async with opened(proxied([speak], allow=["good.test"]), workspace) as session:
-        answers = await told(session, connect(f"good.test:{port}"), get(f"http://good.test:{port}/"))
+    async with opened(proxied([speak], allow=["good.example.org"]), workspace) as session:
+        answers = await told(session, connect(f"good.example.org:{port}"), get(f"http://good.example.org:{port}/"))
         assert statuses(answers) == [403, 403] and resolver.asked == []
-        answers = await told(session, connect("good.test"), connect("good.test:0"), connect("good.test:99999"))
+        answers = await told(
+            session, connect("good.example.org"), connect("good.example.org:0"), connect("good.example.org:99999")
+        )
         assert statuses(answers) == [403] * 3
 
 
@@ -201,13 +212,13 @@ async def test_a_name_that_leads_to_a_private_address_is_refused_whatever_else_i
 ) -> None:
     tried: list[Any] = []
     monkeypatch.setattr(connection_module, "connect", lambda *arguments: tried.append(arguments))
-    names = [f"n{number}.wild.test" for number in range(len(PRIVATE))]
+    names = [f"n{number}.wild.example.org" for number in range(len(PRIVATE))]
     for name, address in zip(names, PRIVATE, strict=True):
         resolver.answers[name] = [["93.184.216.34", address]]
-    async with opened(proxied([speak], allow=["*.wild.test"]), workspace) as session:
+    async with opened(proxied([speak], allow=["*.wild.example.org"]), workspace) as session:
         assert statuses(await told(session, *(connect(f"{name}:443") for name in names))) == [403] * len(names)
-        resolver.answers["none.wild.test"] = [[]]
-        assert statuses(await told(session, connect("none.wild.test:443"))) == [502]
+        resolver.answers["none.wild.example.org"] = [[]]
+        assert statuses(await told(session, connect("none.wild.example.org:443"))) == [502]
         assert tried == []
 
 
@@ -233,12 +244,12 @@ async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(
         return sock, addresses[0]
 
     monkeypatch.setattr(connection_module, "connect", redirected)
-    resolver.answers["rebind.test"] = [["93.184.216.34"], ["127.0.0.1"]]
-    async with opened(proxied([speak], allow=["rebind.test"]), workspace) as session:
-        (first,) = await told(session, connect("rebind.test:443"), half_close=True)
-        assert statuses([first]) == [200] and resolver.asked == ["rebind.test"] and tried == [["93.184.216.34"]]
-        (second,) = await told(session, connect("rebind.test:443"), half_close=True)
-        assert statuses([second]) == [403] and resolver.asked == ["rebind.test"] * 2 and len(tried) == 1
+    resolver.answers["rebind.example.org"] = [["93.184.216.34"], ["127.0.0.1"]]
+    async with opened(proxied([speak], allow=["rebind.example.org"]), workspace) as session:
+        (first,) = await told(session, connect("rebind.example.org:443"), half_close=True)
+        assert statuses([first]) == [200] and resolver.asked == ["rebind.example.org"] and tried == [["93.184.216.34"]]
+        (second,) = await told(session, connect("rebind.example.org:443"), half_close=True)
+        assert statuses([second]) == [403] and resolver.asked == ["rebind.example.org"] * 2 and len(tried) == 1
         assert [record["address"] for record in records(session)] == ["93.184.216.34", ""]
 
 
@@ -248,13 +259,15 @@ async def test_what_cannot_be_reached_is_a_bad_gateway(
     port = site.port
     site.shutdown()
     site.server_close()
-    async with opened(proxied([speak], allow_private=[f"127.0.0.1:{port}"], allow=["gone.test"]), workspace) as session:
+    async with opened(
+        proxied([speak], allow_private=[f"127.0.0.1:{port}"], allow=["gone.example.org"]), workspace
+    ) as session:
 
         def fail(host: str, port: int) -> list[str]:
             raise OSError("no such name")
 
         core_of(session).services.gateway.lookups._resolve = fail
-        answers = await told(session, connect(f"127.0.0.1:{port}"), connect("gone.test:443"))
+        answers = await told(session, connect(f"127.0.0.1:{port}"), connect("gone.example.org:443"))
         assert statuses(answers) == [502, 502]
         assert [(record["allowed"], bool(record["reason"])) for record in records(session)] == [
             (True, True),
@@ -266,7 +279,7 @@ async def test_a_request_that_two_servers_could_read_differently_is_refused(
     proxied: Proxied, site: Site, workspace: Path
 ) -> None:
     url = f"http://127.0.0.1:{site.port}/hello.txt"
-    smuggled = f"GET http://127.0.0.1:{site.port}/smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n"
+    smuggled = f"GET http://127.0.0.1:{site.port}/smuggled HTTP/1.1\r\nHost: evil.example.org\r\n\r\n"
     post = f"POST {url} HTTP/1.1\r\n"
     refused = [
         get(url, "Host: a", "Host: b"),
@@ -307,9 +320,9 @@ async def test_a_client_that_drips_is_given_up(
     proxied: Proxied, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "HEAD_S", 0.3)
-    async with opened(proxied([speak], allow=["good.test"]), workspace) as session:
+    async with opened(proxied([speak], allow=["good.example.org"]), workspace) as session:
         start = time.monotonic()
-        (answer,) = await told(session, "GET http://good.test/ HTTP/1.1\r\nX: " + "y" * 30, pause=0.05)
+        (answer,) = await told(session, "GET http://good.example.org/ HTTP/1.1\r\nX: " + "y" * 30, pause=0.05)
         assert answer == "" or statuses([answer]) == [408] or "Reset" in answer
         assert time.monotonic() - start < 5
         assert "complete" in records(session)[0]["reason"]
@@ -406,16 +419,16 @@ async def test_a_connection_ends_however_its_call_ends(
 
 
 async def test_a_cell_without_net_has_no_proxy_and_no_socket(proxied: Proxied, workspace: Path) -> None:
-    async with opened(proxied([speak, without_net], allow=["good.test"]), workspace) as session:
+    async with opened(proxied([speak, without_net], allow=["good.example.org"]), workspace) as session:
         await session.call("speak", {"requests": []})
         answer, names = (await session.call("without_net")).unwrap()
         assert answer == "Address family not supported by protocol" and names == []
 
 
 async def test_a_worker_never_has_net_whatever_its_profile_says(proxied: Proxied, workspace: Path) -> None:
-    async with opened(proxied([speak, without_net], allow=["good.test"]), workspace) as session:
+    async with opened(proxied([speak, without_net], allow=["good.example.org"]), workspace) as session:
         worker = await session.open_child("worker", profile=session.profile)
-        denied = await worker.call("speak", {"requests": [connect("good.test:443")]})
+        denied = await worker.call("speak", {"requests": [connect("good.example.org:443")]})
         assert isinstance(denied.error, PermissionDenied) and list(denied.error.missing) == ["net"]
         result = await worker.call("without_net")
         assert result.unwrap()[0] == "Address family not supported by protocol"
@@ -424,15 +437,15 @@ async def test_a_worker_never_has_net_whatever_its_profile_says(proxied: Proxied
 
 async def test_a_child_reaches_no_more_than_its_parent(proxied: Proxied, site: Site, workspace: Path) -> None:
     place = f"127.0.0.1:{site.port}"
-    async with opened(proxied([speak], allow=["a.test"]), workspace) as session:
-        wider = session.profile.replace(network=ProxyNetwork(allow=["b.test"], allow_private=[place]))
+    async with opened(proxied([speak], allow=["a.example.org"]), workspace) as session:
+        wider = session.profile.replace(network=ProxyNetwork(allow=["b.example.org"], allow_private=[place]))
         for profile in (wider, session.profile.replace(network=HostNetwork())):
             branch = await session.open_child("branch", profile=profile)
             if branch.profile.network == ProxyNetwork(allow=[]):  # what both allow, which is nothing
                 refused = (await branch.call("speak", {"requests": []})).error
                 assert isinstance(refused, PermissionDenied) and "no host is allowed" in refused.message
                 continue
-            answers = await told(branch, connect("b.test:443"), get(f"http://{place}/hello.txt"))
+            answers = await told(branch, connect("b.example.org:443"), get(f"http://{place}/hello.txt"))
             assert statuses(answers) == [403, 403] and site.seen == []
 
 

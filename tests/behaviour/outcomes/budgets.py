@@ -142,7 +142,7 @@ async def attacked(name: str, innocent: Session, sessions: list[Session], before
 async def main(calls: int, names: list[str]) -> None:
     needs = {"memory.read", "channel", "http"}
     hostile = [tool(TOOLS[name][0], name=name, needs=needs) for name in names]
-    profile = Profile.for_kind("main").replace(limits=LIMITS, http=["* https://a.test"])
+    profile = Profile.for_kind("main").replace(limits=LIMITS, http=["* https://a.example.org"])
     backends = Backends()
     async with Supervisor(
         [*hostile, tool(m.echo), tool(m.sleep_for_ever)],

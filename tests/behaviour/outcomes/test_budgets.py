@@ -106,7 +106,7 @@ async def post_much(ctx: ToolContext) -> int:
     http = _http(ctx)
 
     async def one() -> int:
-        answer = await http.arequest("POST", "https://a.test/", body=bytes(4 * 1024 * 1024))
+        answer = await http.arequest("POST", "https://a.example.org/", body=bytes(4 * 1024 * 1024))
         ctx.progress("one more")
         return len(answer.body)
 
@@ -119,7 +119,7 @@ async def give_up_and_return_much(ctx: ToolContext) -> str:
     import asyncio
 
     http = _http(ctx)
-    asking = [http.arequest("POST", "https://a.test/", body=bytes(4 * 1024 * 1024)) for _ in range(12)]
+    asking = [http.arequest("POST", "https://a.example.org/", body=bytes(4 * 1024 * 1024)) for _ in range(12)]
     tasks = [asyncio.ensure_future(each) for each in asking]
     await asyncio.sleep(0)
     await asyncio.sleep(0.3)
@@ -131,7 +131,7 @@ async def give_up_and_return_much(ctx: ToolContext) -> str:
 @tool(needs={Capability.HTTP})
 def send_too_much(ctx: ToolContext) -> None:
     """Send a request that is too large for a frame."""
-    _http(ctx).request("POST", "https://a.test/", body=bytes(5 * 1024 * 1024))
+    _http(ctx).request("POST", "https://a.example.org/", body=bytes(5 * 1024 * 1024))
 
 
 @tool
@@ -151,7 +151,7 @@ def return_much(mib: int) -> str:
 
 
 PROFILE = Profile.for_kind("main").replace(
-    limits=Limits(wall_s=30.0, cpu_s=30.0, memory_bytes=512 * MIB), http=["* https://a.test"]
+    limits=Limits(wall_s=30.0, cpu_s=30.0, memory_bytes=512 * MIB), http=["* https://a.example.org"]
 )
 TOOLS: list[Any] = [
     post_much,

@@ -104,7 +104,7 @@ def inheritable() -> dict[int, str]:
 async def test_no_descriptor_of_a_cell_is_handed_on_to_a_program_of_the_host(workspace: Path) -> None:
     before = inheritable()
     async with Supervisor([look]) as supervisor:
-        profile = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
+        profile = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.example.org"]))
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
         assert (await session.call("look")).error is None
         assert inheritable() == before

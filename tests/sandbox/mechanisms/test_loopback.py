@@ -28,7 +28,7 @@ from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
 from toolcell_sandbox.network import PROXY_PORT
 from toolcell_sandbox.spawn import prepare
 
-PROXIED = CellProfile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
+PROXIED = CellProfile.for_kind("main").replace(network=ProxyNetwork(allow=["good.example.org"]))
 HOST = CellProfile.for_kind("main").replace(network=HostNetwork())
 
 
@@ -228,5 +228,5 @@ def test_the_socket_of_a_fresh_namespace_listens_where_it_was_asked_to_and_nowhe
 
 def test_landlock_lets_through_no_port_that_of_the_proxy_or_all() -> None:
     ports = sys.modules["toolcell_sandbox.enter"]._ports
-    policies = NoNetwork(), ProxyNetwork(allow=["good.test"]), HostNetwork()
+    policies = NoNetwork(), ProxyNetwork(allow=["good.example.org"]), HostNetwork()
     assert [ports(policy) for policy in policies] == [(), (PROXY_PORT,), None]

@@ -13,14 +13,16 @@ def attack(scene: Scene) -> object:
     headers = [
         {"Authorization": "Bearer mine"},
         {"Cookie": "a=b"},
-        {"Host": "evil.test"},
+        {"Host": "evil.example.org"},
         {"Content-Length": "0"},
         {"Transfer-Encoding": "chunked"},
         {"Proxy-Authorization": "x"},
         {"Content_Length": "9"},
-        {"X": "a\r\nHost: evil.test"},
-        {"X\r\nHost": "evil.test"},
+        {"X": "a\r\nHost: evil.example.org"},
+        {"X\r\nHost": "evil.example.org"},
         {"X": "a\0b"},
         {"X-HTTP-Method-Override": "DELETE"},
     ]
-    return each(lambda header: tried(scene.ctx.http.request, "GET", "http://rebind.test/", headers=header), headers)
+    return each(
+        lambda header: tried(scene.ctx.http.request, "GET", "http://rebind.example.org/", headers=header), headers
+    )

@@ -13,15 +13,15 @@ def attack(scene: Scene) -> object:
     ask = scene.ctx.http.request
     methods = ["POST", "DELETE", "TRACE", "CONNECT", "GET /x HTTP/1.1\r\nX: y", ""]
     urls = [
-        "https://rebind.test/",
-        f"http://rebind.test:{scene.tcp}/",
-        "http://rebind.test/\r\nHost: evil.test",
-        "http://rebind.test/ x",
+        "https://rebind.example.org/",
+        f"http://rebind.example.org:{scene.tcp}/",
+        "http://rebind.example.org/\r\nHost: evil.example.org",
+        "http://rebind.example.org/ x",
         "file:///etc/passwd",
-        "//rebind.test/",
-        "http://rebind.test\\@evil.test/",
+        "//rebind.example.org/",
+        "http://rebind.example.org\\@evil.example.org/",
     ]
     return all_of(
-        methods=each(lambda method: tried(ask, method, "http://rebind.test/"), methods),
+        methods=each(lambda method: tried(ask, method, "http://rebind.example.org/"), methods),
         urls=each(lambda url: tried(ask, "GET", url), urls),
     )

@@ -11,7 +11,7 @@ GRANTS = "http"
 
 def attack(scene: Scene) -> object:
     hosts = [
-        "rebind.test",
+        "rebind.example.org",
         "127.0.0.1",
         "localhost",
         "[::1]",
@@ -19,7 +19,7 @@ def attack(scene: Scene) -> object:
         "2130706433",
         "0x7f.1",
         "169.254.169.254",
-        "user@rebind.test",
-        "rebind.test.evil.test",
+        "user@rebind.example.org",
+        "rebind.example.org.evil.example.org",
     ]
     return each(lambda host: tried(scene.ctx.http.request, "GET", f"http://{host}/"), hosts)

@@ -9,5 +9,5 @@ EXPECT = [True, "permission_denied"]
 
 
 def attack(scene: Scene) -> object:
-    answer = request("http.request", {"method": "GET", "url": "http://rebind.test/", "headers": {}, "body": b""})
+    answer = request("http.request", {"method": "GET", "url": "http://rebind.example.org/", "headers": {}, "body": b""})
     return [scene.ctx.http is None, answer["value"]["kind"]]

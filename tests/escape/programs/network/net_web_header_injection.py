@@ -11,6 +11,6 @@ GRANTS = "web"
 
 def attack(scene: Scene) -> object:
     return each(
-        lambda tail: tried(scene.ctx.web.fetch, f"http://rebind.test/{tail}"),
+        lambda tail: tried(scene.ctx.web.fetch, f"http://rebind.example.org/{tail}"),
         ["\r\nHost: x", " HTTP/1.1\r\nX: y", "\nx", "\tx", "\x0b"],
     )

@@ -12,5 +12,5 @@ GRANTS = "web"
 def attack(scene: Scene) -> object:
     return each(
         lambda host: tried(scene.ctx.web.fetch, f"http://{host}:{scene.tcp}/"),
-        ["127.0.0.1", "localhost", "rebind.test", "example.com"],
+        ["127.0.0.1", "localhost", "rebind.example.org", "example.com"],
     )

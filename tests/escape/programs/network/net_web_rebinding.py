@@ -10,5 +10,5 @@ GRANTS = "web"
 
 
 def attack(scene: Scene) -> object:
-    hosts = ["rebind.test", "127.0.0.1.example.org", "example.com"]
+    hosts = ["rebind.example.org", "127.0.0.1.example.org", "example.com"]
     return each(lambda host: tried(scene.ctx.web.fetch, f"http://{host}/"), hosts)

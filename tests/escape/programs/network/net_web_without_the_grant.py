@@ -9,5 +9,5 @@ EXPECT = [True, "permission_denied"]
 
 
 def attack(scene: Scene) -> object:
-    answer = request("web.fetch", {"url": "http://rebind.test/", "max_bytes": 10})
+    answer = request("web.fetch", {"url": "http://rebind.example.org/", "max_bytes": 10})
     return [scene.ctx.web is None, answer["value"]["kind"]]
