@@ -68,16 +68,16 @@ def test_a_secret_that_is_not_there_is_told_when_the_client_is_made_and_when_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("API_TOKEN", raising=False)
-    with pytest.raises(ValueError, match=r"'a\.example' is not there: the environment variable API_TOKEN is not set"):
-        BrokeredHttp(credentials={"a.example": Credential(value_env="API_TOKEN")})
+    with pytest.raises(ValueError, match=r"'a\.example\.com' is not there: the environment variable API_TOKEN is not set"):
+        BrokeredHttp(credentials={"a.example.com": Credential(value_env="API_TOKEN")})
     with pytest.raises(ValueError, match="cannot be read: No such file"):
-        BrokeredHttp(credentials={"a.example": Credential(value_file=tmp_path / "none")})
+        BrokeredHttp(credentials={"a.example.com": Credential(value_file=tmp_path / "none")})
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="is not text"):
-        BrokeredHttp(credentials={"a.example": Credential(value_file=binary)})
+        BrokeredHttp(credentials={"a.example.com": Credential(value_file=binary)})
     with pytest.raises(NotConfigured, match=r"for a\.example cannot be read") as caught:
-        headers_for([Credential(value_file=tmp_path / "none")], "a.example")
+        headers_for([Credential(value_file=tmp_path / "none")], "a.example.com")
     assert str(tmp_path) not in str(caught.value), "a model reads this"
 
 
@@ -85,11 +85,18 @@ def test_a_credential_is_for_one_host() -> None:
     assert parse_origin("api.example.com") == ("https", "api.example.com", 443)
     assert parse_origin("API.example.com:8443") == ("https", "api.example.com", 8443)
     assert parse_origin("http://[::1]:8080") == ("http", "::1", 8080)
-    for place in ("*.example.com", "https://api.example.com/v1", "", "a b", "user@a.example", "a.example private"):
+    for place in (
+        "*.example.com",
+        "https://api.example.com/v1",
+        "",
+        "a b",
+        "user@a.example.com",
+        "a.example.com private",
+    ):
         with pytest.raises(ValueError, match="is not one host for a credential"):
             BrokeredHttp(credentials={place: Credential(value=TOKEN)})
     with pytest.raises(ValueError, match="in one header"):
-        BrokeredHttp(credentials={"a.example": [Credential(value=TOKEN), Credential(value=TOKEN * 2)]})
+        BrokeredHttp(credentials={"a.example.com": [Credential(value=TOKEN), Credential(value=TOKEN * 2)]})
 
 
 def test_a_credential_shows_its_value_to_nobody() -> None:
@@ -104,7 +111,7 @@ def test_a_credential_shows_its_value_to_nobody() -> None:
 
 def test_a_credential_travels_nowhere() -> None:
     credential = Credential(value=TOKEN)
-    for carrier in (credential, BrokeredHttp(credentials={"a.example": credential}), {"kept": [credential]}):
+    for carrier in (credential, BrokeredHttp(credentials={"a.example.com": credential}), {"kept": [credential]}):
         for dump in (pickle.dumps, cloudpickle.dumps, copy.deepcopy):
             with pytest.raises(TypeError, match="cannot be pickled"):
                 dump(carrier)
@@ -213,7 +220,7 @@ def test_without_secrets_nothing_is_taken_out() -> None:
 
 def test_no_secret_is_logged_while_a_client_is_made(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    BrokeredHttp(credentials={"a.example": Credential(value=TOKEN)})
+    BrokeredHttp(credentials={"a.example.com": Credential(value=TOKEN)})
     assert TOKEN not in caplog.text
 
 

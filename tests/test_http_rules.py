@@ -16,13 +16,13 @@ from toolcell.http_rules import METHODS, HttpRule, common, is_narrower, rules_of
         ("POST,GET API.Example.com.:443/", "GET,POST https://api.example.com"),
         ("GET,POST https://api.example.com/v1/", "GET,POST https://api.example.com/v1"),
         ("* http://127.0.0.1:8080", "* http://127.0.0.1:8080"),
-        (",".join(reversed(METHODS)) + " a.example", "* https://a.example"),
-        ("GET http://a.example:80", "GET http://a.example"),
+        (",".join(reversed(METHODS)) + " a.example.com", "* https://a.example.com"),
+        ("GET http://a.example.com:80", "GET http://a.example.com"),
         ("GET *.example.com:8443/a/b", "GET https://*.example.com:8443/a/b"),
         ("GET https://[2001:DB8::1]:443", "GET https://[2001:db8::1]"),
-        ("GET intranet.example private", "GET https://intranet.example private"),
+        ("GET intranet.example.com private", "GET https://intranet.example.com private"),
         ("GET 10.0.0.1 private", "GET https://10.0.0.1"),  # an address names itself
-        ("GET bücher.example", "GET https://xn--bcher-kva.example"),
+        ("GET bücher.example.com", "GET https://xn--bcher-kva.example.com"),
     ],
 )
 def test_a_rule_is_read_and_written_in_one_way(text: str, canonical: str) -> None:
@@ -34,15 +34,20 @@ def test_a_rule_is_read_and_written_in_one_way(text: str, canonical: str) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "api.example.com", "GET", "", " ", "GET ", "GET  a.example", "get a.example", "GET a.example public",
-        "GET a.example private x", "TRACE a.example", "CONNECT a.example", "GET, a.example", "GET,* a.example",
-        "GET ftp://a.example", "GET //a.example", "GET https:a.example", "GET https://", "GET https:///x",
-        "GET user@a.example", "GET user:pw@a.example", "GET a.example:0", "GET a.example:x", "GET a.example:65536",
-        "GET a.example/../x", "GET a.example/./x", "GET a.example/a//b", "GET a.example/x?y", "GET a.example#x",
-        "GET a.example/a\\b",
-        "GET a.example\r\nX", "GET a.example/\n", "GET *.com", "GET *", "GET a.*.example", "GET *.127.0.0.1",
-        "GET *.a.example private", "GET 127.1", "GET 0x7f000001", "GET 2130706433", "GET straße.example",
-        "GET\ta.example",
+        "api.example.com", "GET", "", " ", "GET ", "GET  a.example.com", "get a.example.com",
+        "GET a.example.com public",
+        "GET a.example.com private x", "TRACE a.example.com", "CONNECT a.example.com", "GET, a.example.com",
+        "GET,* a.example.com",
+        "GET ftp://a.example.com", "GET //a.example.com", "GET https:a.example.com", "GET https://", "GET https:///x",
+        "GET user@a.example.com", "GET user:pw@a.example.com", "GET a.example.com:0", "GET a.example.com:x",
+        "GET a.example.com:65536",
+        "GET a.example.com/../x", "GET a.example.com/./x", "GET a.example.com/a//b", "GET a.example.com/x?y",
+        "GET a.example.com#x",
+        "GET a.example.com/a\\b",
+        "GET a.example.com\r\nX", "GET a.example.com/\n", "GET *.com", "GET *", "GET a.*.example.com",
+        "GET *.127.0.0.1",
+        "GET *.a.example.com private", "GET 127.1", "GET 0x7f000001", "GET 2130706433", "GET straße.example.com",
+        "GET\ta.example.com",
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
@@ -90,7 +95,8 @@ def test_a_star_covers_what_is_below_and_not_the_name_itself() -> None:
 PARTS = {
     "methods": ["GET", "GET,POST", "POST,DELETE", "*"],
     "places": [
-        "a.example.com", "*.example.com", "*.a.example.com", "a.example.com/v1", "a.example.com/v1/x", "http://a.example.com",
+        "a.example.com", "*.example.com", "*.a.example.com", "a.example.com/v1", "a.example.com/v1/x",
+        "http://a.example.com",
         "a.example.com:8443", "10.0.0.1", "10.0.0.1/v1",
     ],
 }  # fmt: skip
@@ -128,5 +134,5 @@ def test_what_two_lists_have_in_common_is_what_both_cover(ours: list[str], their
 
 
 def test_one_method_after_another_is_as_narrow_as_all_at_once() -> None:
-    assert is_narrower(["GET,POST a.example"], ["GET a.example", "POST a.example/", "DELETE b.example"])
-    assert not is_narrower(["GET,PUT a.example"], ["GET a.example", "POST a.example"])
+    assert is_narrower(["GET,POST a.example.com"], ["GET a.example.com", "POST a.example.com/", "DELETE b.example.com"])
+    assert not is_narrower(["GET,PUT a.example.com"], ["GET a.example.com", "POST a.example.com"])

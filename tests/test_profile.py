@@ -40,13 +40,13 @@ def test_rules_are_read_at_once_and_equal_ones_are_there_once() -> None:
     assert Profile(http=listed).http == RULES[:1]
 
 
-@pytest.mark.parametrize("text", ["GET", "api.example.com", "TRACE a.example", "GET *.a.example private"])
+@pytest.mark.parametrize("text", ["GET", "api.example.com", "TRACE a.example.com", "GET *.a.example.com private"])
 def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(toolcell.UsageError, match=r"^Profile\.http has an? .*Write it like 'GET api\.example\.com'"):
         Profile(http=(text,))
 
 
-@pytest.mark.parametrize("rule", [7, None, b"GET a.example"])
+@pytest.mark.parametrize("rule", [7, None, b"GET a.example.com"])
 def test_what_is_no_text_is_refused(rule: Any) -> None:
     with pytest.raises(toolcell.UsageError, match=r"^Profile\.http holds .*, which is not a text\."):
         Profile(http=(rule,))
@@ -83,7 +83,7 @@ def test_rules_are_narrowed_and_never_widened() -> None:
         with pytest.raises(toolcell.UsageError, match="rule for HTTP requests that the profile does not cover"):
             main.narrow(http=[wider])
         assert not main.replace(http=(wider,)).is_narrower_than(main)
-    assert main.narrow(grants={"read"}, http=["GET a.example"]).requests == ()
+    assert main.narrow(grants={"read"}, http=["GET a.example.com"]).requests == ()
 
 
 def test_the_fields_of_its_cells_are_narrowed_too() -> None:
@@ -151,9 +151,9 @@ def test_no_rule_crosses_the_wire() -> None:
 def test_a_profile_says_which_requests_are_made() -> None:
     main = Profile.for_kind("main")
     assert "requests none: no host is listed environment" in words(main)
-    told = words(main.replace(http=("GET,POST api.example.com/v1", "GET 10.0.0.1", "GET in.example private")))
+    told = words(main.replace(http=("GET,POST api.example.com/v1", "GET 10.0.0.1", "GET in.example.com private")))
     assert "GET POST https://api.example.com/v1 and below, GET https://10.0.0.1 (may be a private address)" in told
-    assert "GET https://in.example (may be a private address) environment" in told
+    assert "GET https://in.example.com (may be a private address) environment" in told
     without = main.replace(http=("GET api.example.com",), grants=frozenset({"read"}))
     assert "its rules have no effect without the grant 'http'" in words(without)
 

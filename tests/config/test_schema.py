@@ -177,7 +177,7 @@ def test_arguments_that_no_toml_has_are_refused_by_the_name_of_their_type(places
         ("profiles.worker.limits.wall_s = 1\nprofiles.main.wall_s = 1", 2),
         ("profiles = { main = { proc = true, wall_s = 1 } }", 1),
         ('[profiles.main]\n"wall\\u005fs" = 1', 2),
-        ("[[supervisor.credentials.'a.example']]\nvalue_env = 'X'\n[profiles]\nmain.wall_s = 1", 4),
+        ("[[supervisor.credentials.'a.example.com']]\nvalue_env = 'X'\n[profiles]\nmain.wall_s = 1", 4),
         ('profiles.main.env.A = """\n[profiles.main]\nwall_s = 1 # ]"""\nprofiles.main.wall_s = 1', 4),
     ],
 )

@@ -369,7 +369,7 @@ async def test_a_search_says_where_there_is_no_engine(supervise: Any, workspace:
         )
         result = await session.call("web_search", {"query": "owls"})
         assert isinstance(result.error, ExecutionError) and "search" in result.error.message
-        engine = PublicWeb(search_url="https://search.example/?q={query}")
+        engine = PublicWeb(search_url="https://search.example.com/?q={query}")
         session = await supervisor.open_session("worker", workspace=workspace, web=engine)
         (search,) = [one for one in await session.tools() if one.name == "web_search"]
         assert search.description.startswith("Search the web.")
@@ -386,7 +386,7 @@ async def test_a_shell_without_a_network_says_so(supervise: Any, workspace: Path
 
 async def test_what_reaches_something_is_offered_and_runs(supervise: Any, workspace: Path) -> None:
     wide = Profile.for_kind("main").replace(network=HostNetwork(), http=("GET https://api.example.com",))
-    engine = PublicWeb(search_url="https://search.example/?q={query}")
+    engine = PublicWeb(search_url="https://search.example.com/?q={query}")
     async with supervise([dial, order, dial_outside, *base_tools()]) as supervisor:
         assert {"dial", "order", "web_search"} <= await offered(supervisor, workspace, profile=wide, web=engine)
         assert "dial_outside" in await offered(supervisor, workspace), (

@@ -137,7 +137,7 @@ class PublicWeb:
         if not self.can_search:
             raise NotConfigured(
                 "There is no search engine. Whoever runs the agent can set one: "
-                "PublicWeb(search_url='https://search.example/search?q={query}&format=json')."
+                "PublicWeb(search_url='https://search.example.com/search?q={query}&format=json')."
             )
         if not query.strip() or len(query) > _MAX_QUERY:
             raise Refused(f"The query has {len(query)} characters. Use words, {_MAX_QUERY} characters at most.")

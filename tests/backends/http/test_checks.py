@@ -62,9 +62,9 @@ def test_a_method_that_no_rule_has_falls_under_none() -> None:
 
 
 def test_a_rule_that_needs_no_private_address_comes_first() -> None:
-    rules = rules_of(["* a.example private", "GET a.example"])
-    assert rule_for(rules, "GET", parse_url("https://a.example/")) == rules[1]
-    assert rule_for(rules, "POST", parse_url("https://a.example/")).private
+    rules = rules_of(["* a.example.com private", "GET a.example.com"])
+    assert rule_for(rules, "GET", parse_url("https://a.example.com/")) == rules[1]
+    assert rule_for(rules, "POST", parse_url("https://a.example.com/")).private
 
 
 def test_methods_are_those_of_a_rule() -> None:

@@ -47,15 +47,15 @@ def test_layers_add_hosts_and_replace_those_of_the_same_name(places: Places) -> 
     places.user(
         """
         [supervisor.credentials]
-        "a.example" = { value_env = "A" }
-        "b.example" = { value_env = "B" }
+        "a.example.com" = { value_env = "A" }
+        "b.example.com" = { value_env = "B" }
         """
     )
-    places.explicit('[supervisor.credentials."b.example"]\nvalue_env = "C"')
+    places.explicit('[supervisor.credentials."b.example.com"]\nvalue_env = "C"')
     found = places.load().credentials
     assert {place: [one.value_env for one in all] for place, all in found.items()} == {
-        "a.example": ["A"],
-        "b.example": ["C"],
+        "a.example.com": ["A"],
+        "b.example.com": ["C"],
     }
 
 
@@ -63,38 +63,38 @@ def test_layers_add_hosts_and_replace_those_of_the_same_name(places: Places) -> 
     ("text", "complaint"),
     [
         (
-            "[profiles.main]\nhttp = ['GET a.example', 'get a.example']",
+            "[profiles.main]\nhttp = ['GET a.example.com', 'get a.example.com']",
             "profiles.main.http[1]: has a rule that names a method other than GET, HEAD, POST",
         ),
-        ("[profiles.main]\nhttp = 'GET a.example'", "profiles.main.http: should be a list of text, is text."),
+        ("[profiles.main]\nhttp = 'GET a.example.com'", "profiles.main.http: should be a list of text, is text."),
         ("[profiles.main]\nhttp = [7]", "profiles.main.http[0]: should be text, is a whole number."),
         (
-            "[profiles.worker]\nhttp = ['GET a.example']",
+            "[profiles.worker]\nhttp = ['GET a.example.com']",
             "profiles.worker.http: no requests are made for a Worker. Nothing can widen a Worker",
         ),
         (
-            f"[supervisor.credentials]\n'a.example' = {{ value = '{SECRET}' }}",
-            "supervisor.credentials.a.example.value: is a secret in a file of settings. Name where it is, with",
+            f"[supervisor.credentials]\n'a.example.com' = {{ value = '{SECRET}' }}",
+            "supervisor.credentials.a.example.com.value: is a secret in a file of settings. Name where it is, with",
         ),
         (
-            f"[supervisor.credentials]\n'a.example' = '{SECRET}'",
-            "supervisor.credentials.a.example: should be a table such as { value_env",
+            f"[supervisor.credentials]\n'a.example.com' = '{SECRET}'",
+            "supervisor.credentials.a.example.com: should be a table such as { value_env",
         ),
         (
-            "[supervisor.credentials]\n'*.a.example' = { value_env = 'A' }",
-            "supervisor.credentials.*.a.example: '*.a.example' is not one host for a credential.",
+            "[supervisor.credentials]\n'*.a.example.com' = { value_env = 'A' }",
+            "supervisor.credentials.*.a.example.com: '*.a.example.com' is not one host for a credential.",
         ),
         (
-            "[supervisor.credentials]\n'a.example' = { value_enw = 'A' }",
-            "supervisor.credentials.a.example.value_enw: unknown. Did you mean value_env?",
+            "[supervisor.credentials]\n'a.example.com' = { value_enw = 'A' }",
+            "supervisor.credentials.a.example.com.value_enw: unknown. Did you mean value_env?",
         ),
         (
-            "[supervisor.credentials]\n'a.example' = { header = 'X-Key' }",
-            "supervisor.credentials.a.example: A Credential has exactly one of value, value_env and value_file.",
+            "[supervisor.credentials]\n'a.example.com' = { header = 'X-Key' }",
+            "supervisor.credentials.a.example.com: A Credential has exactly one of value, value_env and value_file.",
         ),
         (
-            "[supervisor.credentials]\n'a.example' = { header = 'Host', value_env = 'A' }",
-            "supervisor.credentials.a.example: Credential.header is not a header for a secret: 'Host'.",
+            "[supervisor.credentials]\n'a.example.com' = { header = 'Host', value_env = 'A' }",
+            "supervisor.credentials.a.example.com: Credential.header is not a header for a secret: 'Host'.",
         ),
         ("[supervisor]\ncredentials = []", "supervisor.credentials: should be a table such as"),
     ],
@@ -109,9 +109,9 @@ def test_a_secret_that_is_missing_here_is_told_by_the_supervisor_and_not_by_the_
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("API_TOKEN", raising=False)
-    places.user('[supervisor.credentials."a.example"]\nvalue_env = "API_TOKEN"')
+    places.user('[supervisor.credentials."a.example.com"]\nvalue_env = "API_TOKEN"')
     config = places.load()
-    with pytest.raises(UsageError, match=r"'a\.example' is not there: the environment variable API_TOKEN is not set"):
+    with pytest.raises(UsageError, match=r"'a\.example\.com' is not there: the environment variable API_TOKEN is not set"):
         Supervisor(config=config)
 
 
@@ -157,9 +157,9 @@ def test_a_project_has_no_say_in_credentials(places: Places, tmp_path: Path) -> 
 
 def test_arguments_are_a_layer_too(places: Places) -> None:
     config = load_config(
-        profiles={"main": {"http": ["GET a.example"]}},
-        supervisor={"credentials": {"a.example": {"value_env": "A"}}},
+        profiles={"main": {"http": ["GET a.example.com"]}},
+        supervisor={"credentials": {"a.example.com": {"value_env": "A"}}},
     )
-    assert config.profiles[MAIN].http == ("GET https://a.example",) and "a.example" in config.credentials
+    assert config.profiles[MAIN].http == ("GET https://a.example.com",) and "a.example.com" in config.credentials
     with pytest.raises(ConfigError):
-        load_config(supervisor={"credentials": {"a.example": {"value": SECRET}}})
+        load_config(supervisor={"credentials": {"a.example.com": {"value": SECRET}}})
