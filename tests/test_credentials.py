@@ -76,7 +76,7 @@ def test_a_secret_that_is_not_there_is_told_when_the_client_is_made_and_when_it_
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="is not text"):
         BrokeredHttp(credentials={"a.example.com": Credential(value_file=binary)})
-    with pytest.raises(NotConfigured, match=r"for a\.example cannot be read") as caught:
+    with pytest.raises(NotConfigured, match=r"for a\.example\.com cannot be read") as caught:
         headers_for([Credential(value_file=tmp_path / "none")], "a.example.com")
     assert str(tmp_path) not in str(caught.value), "a model reads this"
 

@@ -11,7 +11,7 @@ from toolcell.call import ToolCall
 from toolcell.pool import maker as maker_module
 from toolcell.pool.cell import Cell, CellOwner, Snapshot
 from toolcell.pool.cell.interface import Binding
-from toolcell.pool.cell.state import WITH_CALL, Action, Event, Stateful
+from toolcell.pool.cell.state import WITH_CALL, Action, Event, State, Stateful
 from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
@@ -159,7 +159,7 @@ class FakeCell(Stateful):
     def retire(self) -> None:
         if self.spec.key.kept_tool and self.free and self._kept_state:
             self.on(Event.RETIRED)
-        elif not self.leaving:
+        elif self.state is not State.RETIRING:
             self.kill()
 
     def kill(self) -> None:

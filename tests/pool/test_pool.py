@@ -86,7 +86,7 @@ def test_a_kept_process_tears_down_before_another_takes_its_room() -> None:
     kept.answer()
     assert repr(pool) == "<Pool [cells: 1 idle · calls: 0 queued]>"
     pool.call(spec("b"))
-    assert kept.leaving and repr(pool) == "<Pool [cells: 1 ending · calls: 1 queued]>"
+    assert kept.state is State.RETIRING and repr(pool) == "<Pool [cells: 1 ending · calls: 1 queued]>"
     kept.on(Event.EXITED)
     kept.die()
     assert repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"

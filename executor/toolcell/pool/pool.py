@@ -200,10 +200,7 @@ class Pool:
         else:
             self._queue(run)
         # while the cell works
-        if self._rivals.last == key.session_id:
-            self._rivals.last_at = run.queued_at  # as `note` does
-        else:
-            self._rivals.note(key.session_id, run.queued_at)
+        self._rivals.note(key.session_id, run.queued_at)
         waiter = run.waiter = self._reactor.waiter()
         if run.outcome is not None:
             waiter.set(run.outcome)

@@ -321,11 +321,6 @@ class Stateful:
         return self._machine.state in ENDING
 
     @property
-    def leaving(self) -> bool:
-        """Whether the cell's kept process tears down. The cell takes up room until that is done."""
-        return self._machine.state is State.RETIRING
-
-    @property
     def at_work(self) -> bool:
         """Whether the cell runs a call, or sweeps up after one."""
         return self._machine.state in AT_WORK
