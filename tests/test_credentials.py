@@ -68,7 +68,7 @@ def test_a_secret_that_is_not_there_is_told_when_the_client_is_made_and_when_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("API_TOKEN", raising=False)
-    with pytest.raises(ValueError, match=r"'a\.example\.com' is not there: the environment variable API_TOKEN is not set"):
+    with pytest.raises(ValueError, match=r"'a\.example\.com' is not there: .* API_TOKEN is not set"):
         BrokeredHttp(credentials={"a.example.com": Credential(value_env="API_TOKEN")})
     with pytest.raises(ValueError, match="cannot be read: No such file"):
         BrokeredHttp(credentials={"a.example.com": Credential(value_file=tmp_path / "none")})
