@@ -202,9 +202,11 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/wire",
         {
-            "frames": held("wire/test_frames", "wire/test_fuzz", "tools/test_encode"),
-            "protocol": held("wire/test_protocol", "wire/test_fuzz"),
-            "elements": held("wire/test_frames", "wire/test_fuzz"),
+            "frames": held(
+                "wire/test_frames", "wire/test_elements", "behaviour/wire/test_any_bytes", "tools/test_encode"
+            ),
+            "protocol": held("wire/test_protocol", "behaviour/wire/test_any_bytes"),
+            "elements": held("wire/test_elements", "wire/test_frames"),
         },
     ),
     **beside(
@@ -231,7 +233,7 @@ MODULES: dict[str, Held] = {
             "plan": held("pool/test_plan", "behaviour/calls/test_concurrency", "behaviour/pool/test_kept"),
             "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
-            "outbox": held("pool/test_parts", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
+            "outbox": held("pool/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
         },
     ),
     **beside(
@@ -239,7 +241,7 @@ MODULES: dict[str, Held] = {
         {
             "state": held("pool/cell/test_state"),
             "evidence": held(
-                "pool/test_parts",
+                "pool/cell/test_evidence",
                 "behaviour/outcomes/test_usage",
                 "behaviour/pool/test_failures",
                 "behaviour/outcomes/test_outcomes",
