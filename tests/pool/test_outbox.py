@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from toolcell.pool.outbox import Outbox, read_available
+from toolcell.pool.outbox import IOV_MAX, Outbox, read_available, read_into
 
 
 def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:
@@ -80,3 +80,43 @@ def test_an_outbox_whose_reader_is_gone_says_that_nothing_waits() -> None:
             outbox.flush()
         assert gone in left
     os.close(writer)
+
+
+def test_what_is_dropped_is_not_sent_later() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    wants: list[bool] = []
+    outbox = Outbox(writer, wants.append)
+    outbox.write([b"x" * 200_000])
+    outbox.clear()
+    outbox.flush()
+    while set(read_available(reader, 200_000) or b"") == {ord("x")}:
+        pass
+    outbox.write([b"next"])
+    assert read_available(reader, 10) == b"next" and wants == [True, False]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_more_buffers_than_one_call_of_the_kernel_takes_leave_in_order() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    outbox = Outbox(writer, lambda want: None)
+    outbox.write([b"%03d" % number for number in range(3 * IOV_MAX + 1)])
+    assert not outbox
+    assert os.read(reader, 10_000) == b"".join(b"%03d" % number for number in range(3 * IOV_MAX + 1))
+    os.close(reader)
+    os.close(writer)
+
+
+def test_reading_tells_nothing_yet_from_the_end() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    room = memoryview(bytearray(3))
+    assert read_available(reader, 3) is None and read_into(reader, room) is None
+    os.write(writer, b"abcde")
+    assert bytes(read_into(reader, room) or b"") == b"abc" and read_available(reader, 3) == b"de"
+    os.close(writer)
+    assert read_available(reader, 3) == b"" and bytes(read_into(reader, room) or b"") == b""
+    os.close(reader)
