@@ -120,12 +120,14 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/dispatch",
         {
-            "permit": held("test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"),
+            "permit": held(
+                "dispatch/test_permit", "test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"
+            ),
             "approve": held("behaviour/calls/test_approval", "behaviour/durable/test_approvals"),
             "admit": held("behaviour/pool/test_admission"),
             "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
-            "decided": held("behaviour/settings/test_policy"),
+            "decided": held("dispatch/test_decided", "behaviour/settings/test_policy"),
             "confirming": held("behaviour/calls/test_confirmation"),
             "guards": held("dispatch/test_guards", "behaviour/settings/test_policy"),
             "redacted": held("behaviour/calls/test_secrets"),
@@ -165,7 +167,7 @@ MODULES: dict[str, Held] = {
                 "behaviour/calls/test_calls",
                 far=("tests/behaviour/schemas/test_suite.py",),
             ),
-            "overflow": held("behaviour/calls/test_results", "behaviour/calls/test_output"),
+            "overflow": held("dispatch/test_overflow", "behaviour/calls/test_results", "behaviour/calls/test_output"),
             "protected_names": held("behaviour/protected/test_protected"),
         },
     ),
