@@ -28,7 +28,7 @@ MODULES: dict[str, Held] = {
         {
             "protected": held("sandbox/test_protected", "sandbox/test_audit", "behaviour/protected/test_cells"),
             **dict.fromkeys(
-                ("audit", "look", "seen", "targets", "quarantine", "walker", "harmless", "drafts"),
+                ("audit", "look", "seen", "quarantine", "walker", "harmless", "drafts"),
                 held(
                     "sandbox/test_audit",
                     "sandbox/test_gitstate",
@@ -37,6 +37,7 @@ MODULES: dict[str, Held] = {
                     "behaviour/protected/test_cells",
                 ),
             ),
+            "targets": held("sandbox/test_targets", "sandbox/test_audit", "behaviour/protected/test_protected"),
             "repositories": held("sandbox/test_audit", "behaviour/protected/test_protected"),
             "gitstate": held("sandbox/test_gitstate"),
             "gitconfig": held("sandbox/test_gitconfig"),
