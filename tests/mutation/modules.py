@@ -44,12 +44,18 @@ MODULES: dict[str, Held] = {
             "profile": held(
                 "sandbox/test_profile", "config/test_narrowing", "sandbox/mechanisms/test_mounts", far=ESCAPE
             ),
-            "limits": held("sandbox/test_profile", "config/test_narrowing", "config/test_schema"),
+            "limits": held(
+                "sandbox/test_limits", "sandbox/test_profile", "config/test_narrowing", "config/test_schema"
+            ),
             "network": held(
                 "sandbox/test_network", "backends/egress/test_rules", "sandbox/test_profile", "config/test_schema"
             ),
             "view": held(
-                "sandbox/mechanisms/test_mounts", "behaviour/protected/test_cells", "sandbox/test_enter", far=ESCAPE
+                "sandbox/test_view",
+                "sandbox/mechanisms/test_mounts",
+                "behaviour/protected/test_cells",
+                "sandbox/test_enter",
+                far=ESCAPE,
             ),
             "enter": held(
                 "sandbox/test_enter",
@@ -59,7 +65,11 @@ MODULES: dict[str, Held] = {
                 far=ESCAPE,
             ),
             "mechanisms/bpf": held(
-                "sandbox/mechanisms/test_seccomp", "sandbox/test_explain", "sandbox/test_enter", far=ESCAPE
+                "sandbox/mechanisms/test_bpf",
+                "sandbox/mechanisms/test_seccomp",
+                "sandbox/test_explain",
+                "sandbox/test_enter",
+                far=ESCAPE,
             ),
             "mechanisms/capabilities": held("sandbox/test_enter", "sandbox/test_kernel", far=ESCAPE),
             "mechanisms/cgroup_tree": held("sandbox/mechanisms/test_cgroup_tree", "sandbox/mechanisms/test_cgroups"),
@@ -79,7 +89,11 @@ MODULES: dict[str, Held] = {
             ),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
             "mechanisms/rlimits": held(
-                "sandbox/test_enter", "sandbox/mechanisms/test_cgroups", "sandbox/test_spawn", far=ESCAPE
+                "sandbox/mechanisms/test_rlimits",
+                "sandbox/test_enter",
+                "sandbox/mechanisms/test_cgroups",
+                "sandbox/test_spawn",
+                far=ESCAPE,
             ),
             "mechanisms/seccomp": held(
                 "sandbox/mechanisms/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=ESCAPE
@@ -103,14 +117,17 @@ MODULES: dict[str, Held] = {
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
-                ("approvals/entry", "approvals/request", "state/signing", "approvals/table", "approvals/store"),
+                ("approvals/entry", "approvals/request", "approvals/table", "approvals/store"),
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
+            "state/signing": held("state/test_signing", "approvals/test_store"),
             **dict.fromkeys(
                 ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
             ),
             "journal/redact": held("journal/test_redact"),
-            "journal/reading": held("journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"),
+            "journal/reading": held(
+                "journal/test_reading", "journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"
+            ),
             "state/directory": held("state/test_directory"),
             "state/overlap": held("state/test_overlap"),
             "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
@@ -276,9 +293,9 @@ MODULES: dict[str, Held] = {
             "encode": held("tools/test_encode", "tools/test_result"),
             "artifact": held("tools/test_content", "tools/test_result"),
             "workspace": held("tools/test_workspace", "tools/test_base"),
-            "paths": held("tools/test_workspace", "tools/test_base"),
-            "rules": held("tools/test_definition", "tools/test_options", "tools/test_declaration"),
-            "whole": held("tools/test_typed", "tools/test_dynamic"),
+            "paths": held("tools/test_paths", "tools/test_workspace", "tools/test_base"),
+            "rules": held("tools/test_rules", "tools/test_definition", "tools/test_options", "tools/test_declaration"),
+            "whole": held("tools/test_whole", "tools/test_typed", "tools/test_dynamic"),
         },
     ),
 }
