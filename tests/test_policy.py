@@ -1,6 +1,5 @@
 """Policies: what each tier may do, by tool, kind, agent and channel."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -251,14 +250,6 @@ def test_a_glob_is_matched_with_the_whole_text_by_character(glob: str, command: 
     assert judged(denies, command) == ("deny" if fits else "allow")
     allows = TierPolicy(system="ask", rules=[PolicyRule("allow", arguments={"command": glob})])
     assert judged(allows, command) == ("allow" if fits else "ask")
-
-
-@pytest.mark.parametrize("glob", ["*a*a*a*a*a*a*a*b", "*" + "?" * 498 + "b", "*" + "[a-z]" * 99 + "b", "*a" * 250])
-def test_the_worst_globs_end_in_little_time(glob: str) -> None:
-    slow = TierPolicy(rules=[PolicyRule("deny", arguments={"command": glob})])
-    started = time.perf_counter()
-    assert judged(slow, "a" * 99_999 + "c") == "allow"
-    assert time.perf_counter() - started < 5
 
 
 @pytest.mark.parametrize(

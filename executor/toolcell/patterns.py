@@ -72,6 +72,14 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def _json(value: object) -> str:
-    """Compact JSON. 500.0 is 500, because a schema of integers takes both."""
-    whole = int(value) if isinstance(value, float) and value.is_integer() else value
-    return json.dumps(whole, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    """Compact JSON."""
+    return json.dumps(_whole(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _whole(value: object) -> object:
+    """The value with 500 in place of 500.0 at any depth, because a schema of integers takes both."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {key: _whole(each) for key, each in cast("Mapping[str, object]", value).items()}
+    return [_whole(each) for each in cast("list[object]", value)] if isinstance(value, list) else value

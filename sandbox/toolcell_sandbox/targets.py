@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, parse
@@ -31,15 +32,18 @@ class Targets:
             if self._before is not None and not _was_there(path, seen, self._before.found):
                 continue
             if stat.S_ISLNK(seen.mode):
-                targets[_real_path(self._prefix + path)] = seen.names
+                target = _real_path(self._prefix + path)
+                targets[target] = _merged(seen.names, targets.get(target))
             elif GIT_POINTER in seen.names and stat.S_ISREG(seen.mode):
                 for repository in _repositories(self._root, path, self._prefix):
                     for part in _OF_A_REPOSITORY:
                         owner = (f"{GIT_POINTER}/{part}" if name == GIT_POINTER else "" for name in seen.names)
-                        targets[f"{repository}/{part}"] = tuple(owner)
+                        target = f"{repository}/{part}"
+                        targets[target] = _merged(tuple(owner), targets.get(target))
             elif stat.S_ISREG(seen.mode) and any(name in SETTINGS for name in seen.names):
                 for part, place in _named_by(self._root, path, self._prefix):
-                    targets.setdefault(place, tuple(GIT_PARTS[part] if name else "" for name in seen.names))
+                    names = tuple(GIT_PARTS[part] if name else "" for name in seen.names)
+                    targets[place] = _merged(targets.get(place, names), names)
         for target, names in targets.items():
             if target.startswith(self._prefix):
                 self._add_all(target[len(self._prefix) :], names)
@@ -68,10 +72,16 @@ class Targets:
             digest = digest_of(name, parent, info) if small and self._budget.may_read(info) else b""
             if racy and not digest:
                 self._look.doubt = doubt_about(path)
-            self._look.found.setdefault(path, Seen(names, *facts_of(info), racy=racy, digest=digest))
+            found = self._look.found.setdefault(path, Seen(names, *facts_of(info), racy=racy, digest=digest))
+            self._look.found[path] = replace(found, names=_merged(found.names, names))
             return _names_in(name, parent) if directory else []
         finally:
             os.close(parent)
+
+
+def _merged(names: Names, others: Names | None) -> Names:
+    """The names of a path that is protected for two reasons: in each vocabulary the first, or the other one."""
+    return names if others is None else tuple(name or other for name, other in zip(names, others, strict=True))
 
 
 def _was_there(path: str, seen: Seen, before: Found) -> bool:

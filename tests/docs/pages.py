@@ -20,11 +20,11 @@ DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md", "benchma
 _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
 FRAMEWORKS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
-"""The extras whose programs `tests/adapters/test_documents.py` runs."""
+"""The extras whose programs `tests/adapters/docs/test_documents.py` runs."""
 EXTRAS = (*FRAMEWORKS, "ray")
-"""With that whose programs `tests/cluster/test_documents.py` runs."""
+"""With that whose programs `tests/cluster/docs/test_documents.py` runs."""
 TRAINING = ("openrlhf", "skyrl", "swe-rex", "verl")
-"""The frameworks whose programs `tests/training/test_documents.py` runs. They need no model."""
+"""The frameworks whose programs `tests/training/docs/test_documents.py` runs. They need no model."""
 MODELS = ROOT / "tests/adapters/models"
 """What defines each framework's scripted `model`."""
 _BLOCK = re.compile(

@@ -6,10 +6,10 @@ import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
 OF_FRAMEWORKS = (
-    "adk deepagents documents examples fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace "
-    "smolagents"
+    "adk deepagents fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace smolagents"
 )
 ELSEWHERE = {
+    "adapters/docs": ".ci/adapters",
     "cluster": "pytest tests/cluster -n 0",
     "extras": "pytest tests/extras",
     "training": ".ci/training",

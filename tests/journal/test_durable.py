@@ -15,26 +15,7 @@ from toolcell.journal.database import Index
 from toolcell.journal.durable import DurableJournal, interrupted
 from toolcell.journal.reading import JournalReader
 
-
-def opened(place: Path) -> tuple[DurableJournal, dict[str, object]]:
-    """The journal, and the outcomes of the calls of session "main-1" that were interrupted."""
-    journal = DurableJournal(place / "log", place / "index", RecentJournal())
-    ends = journal.open()
-    assert all(session == "main-1" for session, _call in ends)
-    return journal, {call: end["outcome"] for (_session, call), end in ends.items()}
-
-
-def intent(call: str) -> Record:
-    facts = {"tool": "echo", "version": "1.0.0", "attempt": 1, "arguments": {}}
-    return Record("intent", "main-1", call, facts)
-
-
-def end(call: str) -> Record:
-    return Record("call", "main-1", call, {"tool": "echo", "error": None})
-
-
-def kinds(place: Path) -> list[str]:
-    return [each.record.kind for each in JournalReader(place / "log", place / "index").entries()]
+from .records import end, intent, kinds, opened
 
 
 def test_calls_without_an_end_are_found_with_what_is_known_of_them() -> None:
@@ -108,18 +89,6 @@ def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
     assert [record.call_id for _number, record in found] == ["a"]
 
 
-def test_records_that_the_index_does_not_have_come_from_the_log(tmp_path: Path) -> None:
-    journal, _found = opened(tmp_path)
-    for name in ("a", "b", "c"):
-        journal.write(end(name))
-    journal.close()
-    reader = JournalReader(tmp_path / "log", tmp_path / "no index")
-    found = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=10)
-    assert [record.call_id for _number, record in found] == ["a", "b", "c"]
-    last = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=2)
-    assert [record.call_id for _number, record in last] == ["b", "c"]
-
-
 def test_what_a_power_failure_has_cut_off_is_set_aside(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
@@ -153,27 +122,6 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
         file.write((tmp_path / "other" / "log").read_bytes())
     with pytest.raises(BrokenChain):
         opened(tmp_path / "one")
-
-
-def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) -> None:
-    journal, _found = opened(tmp_path)
-    journal.write(end("a"))
-    first = JournalReader(tmp_path / "log", tmp_path / "index").verify()
-    journal.write(end("b"))
-    journal.close()
-    reader = JournalReader(tmp_path / "log", tmp_path / "index")
-    known = reader.verify(first)
-    last = list(reader.entries())[-2]
-    os.truncate(tmp_path / "log", last.end)
-    with pytest.raises(BrokenChain, match="the log ends before the head"):
-        reader.verify(known)
-    with pytest.raises(BrokenChain, match="index has it, and the log has not"):
-        reader.verify()
-    for name in ("index", "index-wal", "index-shm"):
-        (tmp_path / name).unlink(missing_ok=True)
-    assert reader.verify(first).number == last.head.number
-    with pytest.raises(BrokenChain, match="the log ends before"):
-        reader.verify(known)
 
 
 def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
@@ -335,22 +283,6 @@ def test_a_log_that_was_replaced_by_that_of_another_supervisor_is_refused(tmp_pa
     (tmp_path / "one" / "log").unlink()
     with pytest.raises(BrokenChain, match="log was removed, and index was not"):
         opened(tmp_path / "one")
-
-
-def test_verify_compares_the_index_with_the_log(tmp_path: Path) -> None:
-    """`audit list` and `audit show` read the index."""
-    journal, _found = opened(tmp_path)
-    journal.write(end("a"))
-    journal.close()
-    again, _found = opened(tmp_path)
-    again.close()
-    reader = JournalReader(tmp_path / "log", tmp_path / "index")
-    reader.verify()
-    with closing(sqlite3.connect(tmp_path / "index", isolation_level=None)) as database:
-        database.execute("UPDATE records SET data = replace(data, 'echo', 'other') WHERE call = 'a'")
-    with pytest.raises(BrokenChain, match="has another row in index") as found:
-        reader.verify()
-    assert "Remove index while no supervisor runs" in found.value.cure
 
 
 def test_calls_of_one_id_at_the_same_time_are_counted() -> None:

@@ -28,7 +28,7 @@ MODULES: dict[str, Held] = {
         {
             "protected": held("sandbox/test_protected", "sandbox/test_audit", "behaviour/protected/test_cells"),
             **dict.fromkeys(
-                ("audit", "look", "seen", "targets", "quarantine", "walker", "harmless", "drafts"),
+                ("audit", "look", "seen", "quarantine", "walker", "harmless", "drafts"),
                 held(
                     "sandbox/test_walker",
                     "sandbox/test_quarantine",
@@ -39,6 +39,7 @@ MODULES: dict[str, Held] = {
                     "behaviour/protected/test_cells",
                 ),
             ),
+            "targets": held("sandbox/test_targets", "sandbox/test_audit", "behaviour/protected/test_protected"),
             "repositories": held(
                 "sandbox/test_repositories", "sandbox/test_audit", "behaviour/protected/test_protected"
             ),
@@ -47,12 +48,18 @@ MODULES: dict[str, Held] = {
             "profile": held(
                 "sandbox/test_profile", "config/test_narrowing", "sandbox/mechanisms/test_mounts", far=ESCAPE
             ),
-            "limits": held("sandbox/test_profile", "config/test_narrowing", "config/test_schema"),
+            "limits": held(
+                "sandbox/test_limits", "sandbox/test_profile", "config/test_narrowing", "config/test_schema"
+            ),
             "network": held(
                 "sandbox/test_network", "backends/egress/test_rules", "sandbox/test_profile", "config/test_schema"
             ),
             "view": held(
-                "sandbox/mechanisms/test_mounts", "behaviour/protected/test_cells", "sandbox/test_enter", far=ESCAPE
+                "sandbox/test_view",
+                "sandbox/mechanisms/test_mounts",
+                "behaviour/protected/test_cells",
+                "sandbox/test_enter",
+                far=ESCAPE,
             ),
             "enter": held(
                 "sandbox/test_enter",
@@ -62,7 +69,11 @@ MODULES: dict[str, Held] = {
                 far=ESCAPE,
             ),
             "mechanisms/bpf": held(
-                "sandbox/mechanisms/test_seccomp", "sandbox/test_explain", "sandbox/test_enter", far=ESCAPE
+                "sandbox/mechanisms/test_bpf",
+                "sandbox/mechanisms/test_seccomp",
+                "sandbox/test_explain",
+                "sandbox/test_enter",
+                far=ESCAPE,
             ),
             "mechanisms/capabilities": held("sandbox/test_enter", "sandbox/test_kernel", far=ESCAPE),
             "mechanisms/cgroup_tree": held("sandbox/mechanisms/test_cgroup_tree", "sandbox/mechanisms/test_cgroups"),
@@ -105,21 +116,24 @@ MODULES: dict[str, Held] = {
             "web_rules": held("test_web_rules", "backends/test_web"),
             "channel_policy": held("test_channel_policy", "sessions/test_speaking"),
             "credentials": held("test_credentials", "backends/http/test_client"),
-            "patterns": held("test_policy", "approvals/test_store"),
+            "patterns": held("test_patterns", "test_policy", "approvals/test_store"),
             "config/policies": held("config/test_policies"),
             "config/narrowing": held("config/test_narrowing"),
             "usage_limits": held("test_usage_limits"),
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
-                ("approvals/entry", "approvals/request", "state/signing", "approvals/table", "approvals/store"),
+                ("approvals/entry", "approvals/request", "approvals/table", "approvals/store"),
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
+            "state/signing": held("state/test_signing", "approvals/test_store"),
             **dict.fromkeys(
                 ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
             ),
             "journal/redact": held("journal/test_redact"),
-            "journal/reading": held("journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"),
+            "journal/reading": held(
+                "journal/test_reading", "journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"
+            ),
             "state/directory": held("state/test_directory"),
             "state/overlap": held("state/test_overlap"),
             "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
@@ -130,12 +144,14 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/dispatch",
         {
-            "permit": held("test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"),
+            "permit": held(
+                "dispatch/test_permit", "test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"
+            ),
             "approve": held("behaviour/calls/test_approval", "behaviour/durable/test_approvals"),
             "admit": held("behaviour/pool/test_admission"),
             "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
-            "decided": held("behaviour/settings/test_policy"),
+            "decided": held("dispatch/test_decided", "behaviour/settings/test_policy"),
             "confirming": held("behaviour/calls/test_confirmation"),
             "guards": held("dispatch/test_guards", "behaviour/settings/test_policy"),
             "redacted": held("behaviour/calls/test_secrets"),
@@ -175,7 +191,7 @@ MODULES: dict[str, Held] = {
                 "behaviour/calls/test_calls",
                 far=("tests/behaviour/schemas/test_suite.py",),
             ),
-            "overflow": held("behaviour/calls/test_results", "behaviour/calls/test_output"),
+            "overflow": held("dispatch/test_overflow", "behaviour/calls/test_results", "behaviour/calls/test_output"),
             "protected_names": held("behaviour/protected/test_protected"),
         },
     ),
@@ -196,7 +212,7 @@ MODULES: dict[str, Held] = {
                 "behaviour/calls/test_concurrency",
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
             ),
-            "tree": held("behaviour/sessions/test_sessions"),
+            "tree": held("sessions/test_tree", "behaviour/sessions/test_sessions"),
             "place": held("sessions/test_place"),
             "reading": held("sessions/test_reading"),
             "secrets": held("sessions/test_secrets", "behaviour/calls/test_secrets"),
@@ -212,9 +228,11 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/wire",
         {
-            "frames": held("wire/test_frames", "wire/test_fuzz", "tools/test_encode"),
-            "protocol": held("wire/test_protocol", "wire/test_fuzz"),
-            "elements": held("wire/test_frames", "wire/test_fuzz"),
+            "frames": held(
+                "wire/test_frames", "wire/test_elements", "behaviour/wire/test_any_bytes", "tools/test_encode"
+            ),
+            "protocol": held("wire/test_protocol", "behaviour/wire/test_any_bytes"),
+            "elements": held("wire/test_elements", "wire/test_frames"),
         },
     ),
     **beside(
@@ -241,7 +259,7 @@ MODULES: dict[str, Held] = {
             "plan": held("pool/test_plan", "behaviour/calls/test_concurrency", "behaviour/pool/test_kept"),
             "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
-            "outbox": held("pool/test_parts", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
+            "outbox": held("pool/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
         },
     ),
     **beside(
@@ -249,7 +267,7 @@ MODULES: dict[str, Held] = {
         {
             "state": held("pool/cell/test_state"),
             "evidence": held(
-                "pool/test_parts",
+                "pool/cell/test_evidence",
                 "behaviour/outcomes/test_usage",
                 "behaviour/pool/test_failures",
                 "behaviour/outcomes/test_outcomes",
@@ -266,12 +284,12 @@ MODULES: dict[str, Held] = {
             "links": held("backends/test_links", "backends/test_web"),
             "egress/rules": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
             "egress/head": held("backends/egress/test_head", "behaviour/network/test_proxy"),
-            "egress/length": held("backends/egress/test_head", "behaviour/network/test_proxy"),
+            "egress/length": held("backends/egress/test_length", "behaviour/network/test_proxy"),
             "egress/net": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "http/checks": held("backends/http/test_checks", "backends/http/test_client"),
-            "http/redaction": held("backends/http/test_client", "test_credentials"),
+            "http/redaction": held("backends/http/test_redaction", "backends/http/test_client"),
             "http/client": held("backends/http/test_client", "behaviour/http/test_cells"),
         },
     ),
@@ -281,9 +299,9 @@ MODULES: dict[str, Held] = {
             "encode": held("tools/test_encode", "tools/test_result"),
             "artifact": held("tools/test_content", "tools/test_result"),
             "workspace": held("tools/test_workspace", "tools/test_base"),
-            "paths": held("tools/test_workspace", "tools/test_base"),
-            "rules": held("tools/test_definition", "tools/test_options", "tools/test_declaration"),
-            "whole": held("tools/test_typed", "tools/test_dynamic"),
+            "paths": held("tools/test_paths", "tools/test_workspace", "tools/test_base"),
+            "rules": held("tools/test_rules", "tools/test_definition", "tools/test_options", "tools/test_declaration"),
+            "whole": held("tools/test_whole", "tools/test_typed", "tools/test_dynamic"),
         },
     ),
 }

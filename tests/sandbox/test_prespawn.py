@@ -204,18 +204,6 @@ def test_a_system_path_that_is_another_than_it_was_is_seen_as_it_is_now(run: Cal
     }
 
 
-def test_it_takes_no_order_whose_paths_would_hide_what_is_in_place_already(run: Callable[..., Any]) -> None:
-    code = """
-    from toolcell_sandbox.view import Bind, View, rest
-    inner, outer = (Bind(path, False, True, (1, 2), None) for path in ("/a/b", "/a"))
-    def lacks(binds, *planned):
-        found = rest(View(planned, (), ""), binds)
-        return None if found is None else [bind.path for bind in found]
-    say(lacks([inner], inner), lacks([outer], outer, inner), lacks([inner], outer, inner), lacks([inner], outer))
-    """
-    assert run(code) == [[], ["/a/b"], None, None]
-
-
 def test_possible_are_spares_for_cells_that_share_what_comes_first(run: Callable[..., Any]) -> None:
     code = """
     from toolcell_sandbox import Mechanism

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from toolcell_tools import Capability, PermissionTier, ToolContext, ToolDefinitionError, as_tool, tool
+from toolcell_tools import PermissionTier, ToolDefinitionError, as_tool, tool
 
 
 def refused(definition: Any, message: str, **options: Any) -> None:
@@ -124,12 +124,6 @@ def test_generators_are_refused() -> None:
     refused(alines, "is a generator")
 
 
-def test_two_contexts_are_refused() -> None:
-    def both(a: ToolContext, b: ToolContext) -> None: ...
-
-    refused(both, "takes two contexts, 'a' and 'b'")
-
-
 @pytest.mark.parametrize(
     ("name", "cure"),
     [("SaveFile", "save_file"), ("2fast", "tool_2fast"), ("a-b", "a_b"), ("a" * 64, "a" * 63), ("", "my_tool")],
@@ -225,26 +219,6 @@ def test_async_functions_are_known_also_inside_partials_and_callable_objects() -
     assert tool(functools.partial(_later, a=1), name="later").is_async
     assert tool(Caller(), name="caller").is_async
     assert not tool(lambda: 1, name="now").is_async
-
-
-@pytest.mark.parametrize(
-    ("needs", "uses", "tier"),
-    [
-        (set(), set(), PermissionTier.READ_ONLY),
-        ({Capability.READ, Capability.MEMORY_READ, Capability.WEB}, set(), PermissionTier.READ_ONLY),
-        ({Capability.READ, Capability.WRITE}, set(), PermissionTier.WORKSPACE),
-        ({Capability.MEMORY_WRITE}, set(), PermissionTier.WORKSPACE),
-        ({Capability.READ}, {Capability.HTTP}, PermissionTier.SYSTEM),
-        ({Capability.EXEC}, set(), PermissionTier.SYSTEM),
-        ({Capability.CHANNEL}, set(), PermissionTier.SYSTEM),
-    ],
-)
-def test_the_tier_follows_from_what_a_tool_may_touch(
-    needs: set[Capability], uses: set[Capability], tier: PermissionTier
-) -> None:
-    def do() -> None: ...
-
-    assert tool(do, needs=needs, uses=uses).tier is tier
 
 
 def test_a_tier_can_be_given() -> None:

@@ -1,4 +1,4 @@
-"""Parameter and output schemas, from types and docstrings."""
+"""Parameter and output schemas, from types. `test_docstrings.py` has the descriptions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,61 +45,6 @@ class Movie(TypedDict):
 POINT = Point(x=1)
 
 
-def google(path: str, limit: int = 10) -> str:
-    """Read a file.
-
-    It must be text.
-
-    Note:
-        Slow for large files.
-
-    Args:
-        path: Where it is,
-            below the workspace.
-        limit (int): How many lines.
-
-    Returns:
-        The text.
-
-    Raises:
-        OSError: never shown to a model.
-    """
-    return path * limit
-
-
-def numpy(path: str, limit: int = 10) -> str:
-    """Read a file.
-
-    It must be text.
-
-    Parameters
-    ----------
-    path : str
-        Where it is, below the workspace.
-    limit
-        How many lines.
-
-    Returns
-    -------
-    str
-        The text.
-    """
-    return path * limit
-
-
-def sphinx(path: str, limit: int = 10) -> str:
-    """Read a file.
-
-    It must be text.
-
-    :param path: Where it is,
-        below the workspace.
-    :param int limit: How many lines.
-    :returns: The text.
-    """
-    return path * limit
-
-
 def schema_of(fn: Any) -> dict[str, Any]:
     schema: dict[str, Any] = tool(fn).declaration.parameters_schema
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -111,29 +56,6 @@ def property_of(annotation: Any) -> Any:
 
     takes.__annotations__["value"] = annotation
     return schema_of(takes)["properties"]["value"]
-
-
-@pytest.mark.parametrize("fn", [google, numpy, sphinx])
-def test_each_docstring_style_gives_the_same_parameters(fn: Any) -> None:
-    assert schema_of(fn) == {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "Where it is, below the workspace."},
-            "limit": {"type": "integer", "description": "How many lines.", "default": 10},
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    }
-
-
-@pytest.mark.parametrize("fn", [numpy, sphinx])
-def test_the_description_is_summary_and_body_without_sections(fn: Any) -> None:
-    assert tool(fn).declaration.description == "Read a file.\n\nIt must be text."
-
-
-def test_a_note_in_a_docstring_belongs_to_the_description() -> None:
-    description = tool(google).declaration.description
-    assert description == "Read a file.\n\nIt must be text.\n\nNote: Slow for large files."
 
 
 def test_a_function_without_parameters_has_an_empty_closed_schema() -> None:

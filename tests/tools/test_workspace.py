@@ -1,6 +1,5 @@
 """The workspace handles, on a real directory."""
 
-import errno
 import os
 import pickle
 import stat
@@ -20,7 +19,6 @@ from toolcell_tools import (
     WorkspaceReader,
     WorkspaceWriter,
 )
-from toolcell_tools.paths import failure_of
 
 
 @pytest.fixture
@@ -283,22 +281,3 @@ def test_a_protected_name_that_links_to_an_ordinary_directory_is_protected_as_it
             refused()
     assert [file.name for file in (root / "plain").iterdir()] == ["old"]
     writer.write_text("plain/tasks.json", "fine")
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (errno.EBUSY, "it is protected or in use"),
-        (errno.EROFS, "it is read-only here"),
-        (errno.EDQUOT, "no space left"),
-        (errno.ENOSPC, "no space left"),
-        (errno.EPERM, "permission denied"),
-        (errno.EACCES, "permission denied"),
-        (errno.EMLINK, "too many links"),
-        (None, "input/output error"),
-    ],
-)
-def test_a_failure_of_the_system_is_said_in_words_without_a_path_of_the_host(number: int | None, said: str) -> None:
-    error = OSError("odd") if number is None else OSError(number, "odd", "/home/someone/work/a")
-    failure = failure_of(error, "a")
-    assert str(failure) == f"'a': {said}"

@@ -44,15 +44,22 @@ def check_name(name: str) -> str:
             f"tool name {name!r}: a name is a small letter, then at most 62 small letters, digits or underscores. "
             f"Rename the function or pass name={suggested_name(name)!r}."
         )
-    if name in _RESERVED or name.startswith("toolcell_"):
-        raise ToolDefinitionError(f"tool name {name!r} is reserved. Rename the function or pass name='my_{name}'.")
+    if _is_reserved(name):
+        cure = suggested_name(name)
+        raise ToolDefinitionError(f"tool name {name!r} is reserved. Rename the function or pass name={cure!r}.")
     return name
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED or name.startswith("toolcell_")
 
 
 def suggested_name(name: str) -> str:
     """The valid tool name that is nearest to `name`: `SaveFile` gives `save_file`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     cleaned = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")[:63]
+    if _is_reserved(cleaned):
+        return f"my_{cleaned}"[:63]
     return cleaned if _NAME.fullmatch(cleaned) else f"tool_{cleaned}"[:63] if cleaned else "my_tool"
 
 
@@ -124,7 +131,8 @@ def check_metadata(tool: str, metadata: Mapping[str, Any], option: str = "metada
 
 def check_positive(tool: str, option: str, value: float | None) -> float | None:
     """Return `value` if it is None or a number above 0; else raise ToolDefinitionError."""
-    if value is not None and not value > 0:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and value > 0):
         raise ToolDefinitionError(
             f"tool {tool!r}: {option}={value!r}. Pass a number above 0, or None for the profile's."
         )

@@ -1,5 +1,6 @@
 """Tell what is decided about a call, and by which rule, without making the call."""
 
+import logging
 from dataclasses import replace
 
 from toolcell.call import ToolCall
@@ -7,10 +8,12 @@ from toolcell.errors import UsageError
 from toolcell.policy import Explanation, explained
 from toolcell_tools.errors import ErrorBase
 
-from .permit import lacking_grants
+from .permit import POLICY_FAILED, lacking_grants
 from .resolve import resolved
 from .route import Routes
 from .services import Caller, Services
+
+_log = logging.getLogger("toolcell.policy")
 
 
 async def explained_call(services: Services, caller: Caller, routes: Routes, call: ToolCall) -> Explanation:
@@ -23,11 +26,21 @@ async def explained_call(services: Services, caller: Caller, routes: Routes, cal
     if isinstance(valid, ErrorBase):
         raise UsageError(valid.message)
     call = call._replace(arguments=valid.arguments)
+    declaration, info = offer.declaration, caller.data.info
     if offer.lacks:
-        return Explanation("deny", lacking_grants(offer.declaration, caller.data.info, offer.lacks).reason)
-    found = explained(services.policy, call, offer.declaration, caller.data.info)
+        return Explanation("deny", lacking_grants(declaration, info, offer.lacks).reason)
+    try:
+        decision = services.policy.decide(call, declaration, info)
+        asks = declaration.requires_approval and tool.requires_approval_for(call.arguments)
+    except Exception:
+        _log.exception("the policy failed on a call of %s that is explained", call.tool)
+        return Explanation("deny", POLICY_FAILED)
+    try:
+        found = explained(services.policy, call, declaration, info)
+    except Exception:
+        _log.exception("the policy cannot explain its decision on a call of %s", call.tool)
+        found = Explanation(decision, type(services.policy).__name__)
     found = replace(found, file=services.rule_files.get(found.rule, ""))
-    asks = offer.declaration.requires_approval and tool.requires_approval_for(call.arguments)
     if asks and found.decision == "allow":
         return Explanation("ask", f"the tool {tool.name!r} asks for approval", ((found.rule, "allow"), *found.others))
     return found

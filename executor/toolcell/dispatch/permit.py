@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Set
+from typing import Final
 
 from toolcell.call import ToolCall
 from toolcell.policy import Policy, explained
@@ -15,6 +16,7 @@ from toolcell_tools.session_info import SessionInfo
 from .offer import CallableTool
 
 _log = logging.getLogger("toolcell.policy")
+POLICY_FAILED: Final = "the policy failed"
 
 
 def lacking_grants(declaration: ToolDeclaration, session: SessionInfo, lacks: Set[Capability]) -> PermissionDenied:
@@ -63,7 +65,7 @@ def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: Session
         needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)
     except Exception:
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
-        return forbidden(declaration, "the policy failed")
+        return forbidden(declaration, POLICY_FAILED)
     if decision == "ask":
         why = f"the policy asks for approval of {declaration.tier.value} calls of {tool.name!r}"
         return why + _by_rule(policy, call, declaration, session)

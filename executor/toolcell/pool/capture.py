@@ -35,7 +35,7 @@ class Capture:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        if data:
+        if data and self._tail_bytes:
             self._tail += data[-self._tail_bytes :]
             if len(self._tail) > self._tail_bytes:
                 del self._tail[: -self._tail_bytes]

@@ -10,7 +10,6 @@ from toolcell.backends.egress.head import (
     rewrite_request,
     rewrite_response,
 )
-from toolcell.backends.egress.length import Chunked, Counted
 
 GET = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\n"
 
@@ -83,42 +82,3 @@ def test_a_head_has_an_end() -> None:
     assert end_of_head(b"x" * (HEAD_BYTES - 1)) == 0
     with pytest.raises(BadHead, match="larger"):
         end_of_head(b"x" * HEAD_BYTES)
-
-
-def test_a_counted_body_leaves_out_what_comes_after_it() -> None:
-    body = Counted(5)
-    assert body.feed(b"abc") == b"abc" and not body.done
-    assert body.feed(b"deGET /smuggled") == b"de" and body.done
-    assert Counted(0).done
-
-
-def test_a_chunked_body_is_the_same_however_it_is_cut() -> None:
-    sent = b"5\r\nhello\r\n00A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"
-    for step in (1, 2, 3, 7, len(sent)):
-        body, out = Chunked(), b""
-        for at in range(0, len(sent), step):
-            if not body.done:
-                out += body.feed(sent[at : at + step])
-        assert body.done and out.endswith(b"0\r\n\r\n")
-        again = Chunked()
-        payload = b"".join(line for line in again.feed(out).split(b"\r\n")[1::2])
-        assert payload == b"hello0123456789" and b"smuggled" not in out and b"Trailer" not in out
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"5;x=y\r\nhello\r\n",
-        b"0x5\r\n",
-        b"-5\r\n",
-        b"5\nhello\n0\n\nGET / HTTP/1.1\n",
-        b"\r\n",
-        b"5 \r\n",
-        b"1" * 30,
-        b"5\r\nhelloX\r\n",
-        b"0\r\n" + b"t" * 9000,
-    ],
-)
-def test_a_chunked_body_that_can_be_read_otherwise_is_refused(sent: bytes) -> None:
-    with pytest.raises(BadHead):
-        Chunked().feed(sent)

@@ -1,14 +1,11 @@
 """The results of calls in real cells: outputs and their schema, blocks, artifacts, and long outputs."""
 
-import json
 import os
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from pydantic import BaseModel
 
@@ -343,80 +340,6 @@ async def test_a_link_above_the_workspace_leads_nowhere_either(main: Session, wo
     long = ToolResult(output="x" * 200_000)
     spilled = await core_of(main).services.overflow.spilled(long, workspace / "a/b")
     assert [one.kind for one in spilled.artifacts] == ["stored"] and not list((tmp_path / "elsewhere/b").iterdir())
-
-
-FULL = """
-import json, resource, signal, sys
-from pathlib import Path
-
-import anyio
-
-from toolcell import ToolResult
-from toolcell.dispatch.overflow import Overflow
-
-workspace, store = Path(sys.argv[1]), Path(sys.argv[2])
-
-async def main():
-    overflow = Overflow(100)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))  # a write that is cut short, as on a full disk
-    results = [ToolResult(output="x" * 200_000), ToolResult(output="x" * 1_000)]
-    spilled = [await overflow.spilled(result, place) for result in results for place in (workspace, None)]
-    print(json.dumps([[artifact.size for artifact in result.artifacts] for result in spilled]))
-    for root in (workspace, store):
-        print([file.stat().st_size for file in root.rglob("*") if file.is_file() and file.name != ".gitignore"])
-    overflow.close()
-
-anyio.run(main)
-"""
-
-
-async def test_no_part_of_an_output_that_could_not_be_written_whole_stays(workspace: Path, tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    store = tmp_path / "store"
-    command = [sys.executable, "-I", "-c", FULL, str(workspace), str(store)]
-    done = await anyio.run_process(command, check=False, env={"TMPDIR": str(store)})
-    assert done.returncode == 0, done.stderr.decode()
-    spilled, in_workspace, in_store = map(json.loads, done.stdout.splitlines())
-    assert spilled == [[], [], [1_000], [1_000]], "the limit is what stopped the first two"
-    assert in_workspace == in_store == [1_000], "parts"
-
-
-FAILING = """
-import json, resource, signal, sys
-from contextlib import suppress
-from pathlib import Path
-
-import anyio
-
-from toolcell import ToolResult
-from toolcell.dispatch.overflow import Overflow
-
-workspace = Path(sys.argv[1])
-
-async def main():
-    overflow = Overflow(100, keep_bytes=300_000)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-    kept = workspace / (await overflow.spilled(ToolResult(output="x" * 1_000), workspace)).artifacts[0].path
-    for _ in range(3):
-        await overflow.spilled(ToolResult(output="x" * 200_000), workspace)
-    found = [kept.exists()]
-    file = overflow.new_file(workspace)
-    for _ in range(3):
-        with suppress(OSError):
-            file.write(b"x" * 200_000)
-    print(json.dumps([*found, kept.exists(), file.closed("stdout").size]))
-    overflow.close()
-
-anyio.run(main)
-"""
-
-
-async def test_what_could_not_be_written_takes_no_room_from_what_was(workspace: Path) -> None:
-    done = await anyio.run_process([sys.executable, "-I", "-c", FAILING, str(workspace)], check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout) == [True, True, 50_000]
 
 
 async def test_the_session_values_stay_small_whatever_calls_leave_in_them(supervise: Any, workspace: Path) -> None:

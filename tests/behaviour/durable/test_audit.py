@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.journal.records import HOSTILE
 
 from toolcell import (
     ApprovalRequest,
@@ -28,7 +29,7 @@ from toolcell import (
     tool,
 )
 from toolcell.journal.reading import JournalReader
-from toolcell.journal.story import line_of, runs_of, story_of
+from toolcell.journal.story import story_of
 from toolcell.state import StateDirectory
 from toolcell.testing.backends import ListMemory
 
@@ -213,66 +214,6 @@ async def test_calls_without_an_id_have_another_one_after_a_restart(
     assert len(set(ids)) == 12
 
 
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n2026-01-01 all is well\u202ebackwards\x9b1m"
-
-
-def test_nothing_in_a_journal_reaches_the_terminal_as_a_command() -> None:
-    """Names, arguments, displays and messages come from models and tools; a journal may come from somebody else."""
-    texts: dict[str, Any] = dict.fromkeys(("tool", "version", "tier", "agent", "session_kind", "message"), HOSTILE)
-    facts: dict[str, Any] = {
-        **texts,
-        "arguments": {HOSTILE: HOSTILE, "nested": [{HOSTILE: HOSTILE}]},
-        "grants": [HOSTILE],
-        "allowed": HOSTILE,
-        "placement": "cell",
-        "network": HOSTILE,
-        "workspace": HOSTILE,
-        "attempt": 1,
-        "digest": HOSTILE,
-        "error": HOSTILE,
-        "display": HOSTILE,
-        "traceback": HOSTILE,
-        "operation": HOSTILE,
-        "what": HOSTILE,
-        "level": HOSTILE,
-        "event": HOSTILE,
-        "host": HOSTILE,
-        "notices": [{"kind": "a", "message": HOSTILE}],
-        "artifacts": [{"kind": HOSTILE, "path": HOSTILE}],
-        "request": HOSTILE,
-        "answer": HOSTILE,
-        "reason": HOSTILE,
-        "by": HOSTILE,
-        "expires_at": 0.0,
-    }
-    kinds = [
-        "intent",
-        "call",
-        "denied",
-        "approval",
-        "operation",
-        "egress",
-        "http",
-        "log",
-        "incident",
-        "queued",
-        HOSTILE,
-    ]
-    wrong: list[dict[str, Any]] = [
-        {},
-        {"arguments": 1},
-        {"notices": 5},
-        {"artifacts": [3]},
-        {"wall_s": "x", "error": None},
-    ]
-    for kind in kinds:
-        for data in (facts, {**facts, "error": None}, {**facts, "intended": False}, *wrong):
-            for at in (0.0, 1e300, float("nan")):
-                record = Record(kind, HOSTILE, HOSTILE, data, at)
-                for line in (line_of(1, record), *story_of([record])):
-                    assert line.isprintable(), ascii(line)
-
-
 async def test_the_commands_print_no_control_characters(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
@@ -322,23 +263,6 @@ async def test_calls_of_one_id_have_a_story_each(supervise: Supervise, workspace
     assert [each.count("The tool logged") for each in stories] == [1, 2, 0, 0]
     assert [each.count("It ended with a result") for each in stories] == [1, 1, 1, 0]
     assert "unknown_tool" in stories[3] and "with this id" not in story(state, "other")
-
-
-def test_records_of_calls_of_one_id_at_the_same_time_are_all_told() -> None:
-    def of(kind: str, session: str = "s", **data: Any) -> Record:
-        return Record(kind, session, "c", data)
-
-    first, second, sent, ended, ended_too = of("intent"), of("intent"), of("sent"), of("call"), of("call")
-    late, refused = of("incident"), of("denied", intended=False)
-    runs = runs_of([first, second, sent, ended, ended_too, late, refused, of("call", "t")])
-    assert [[record.kind for record in run] for run in runs] == [
-        ["intent", "call"],
-        ["intent", "sent", "call", "incident"],
-        ["denied"],
-        ["call"],
-    ]
-    waits, again, given = (of("approval", event=event) for event in ("asked", "asked", "answered"))
-    assert len(runs_of([waits, again, given, of("intent"), of("call"), of("approval", event="asked")])) == 2
 
 
 async def test_a_place_that_a_cell_may_see_is_refused(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.ordinary import USER
 
-from toolcell_sandbox import CellProfile, HostNetwork, Identity, Limits, SandboxError
+from toolcell_sandbox import CellProfile, Identity, Limits, SandboxError
 from toolcell_sandbox.mechanisms import mounts
-from toolcell_sandbox.view import Bind, find_system, plan, resolve
+from toolcell_sandbox.view import Bind
 
 PRINT = "import json, os, errno\ndef answer(value): print(json.dumps(value))\n"
 WRITABLE = (
@@ -220,66 +220,6 @@ def test_a_path_that_was_swapped_is_refused(cell: Any, private_dir: Path) -> Non
     """
     result = cell("pass", profile=_profile(writable=(str(private_dir / "workspace"),)), before=before)
     assert "replaced" in str(result.error["what"])
-
-
-def test_the_plan_keeps_only_the_mounts_that_matter(tmp_path: Path) -> None:
-    for name in ("a/b/c", "a/bb"):
-        (tmp_path / name).mkdir(parents=True)
-    top = str(tmp_path)
-    profile = CellProfile(system=(), readable=(f"{top}/a", f"{top}/a/b/c", f"{top}/a/bb"), writable=(f"{top}/a/b",))
-    binds = [(bind.path.removeprefix(top), bind.writable) for bind in plan(profile, ROOT).binds]
-    assert binds == [("/a", False), ("/a/b", True), ("/a/b/c", False)]
-
-
-def test_a_path_that_is_both_readable_and_writable_is_writable(tmp_path: Path) -> None:
-    profile = CellProfile(system=(), readable=(str(tmp_path),), writable=(str(tmp_path),))
-    assert [bind.writable for bind in plan(profile, ROOT).binds] == [True]
-
-
-def test_a_link_to_a_reserved_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "root").symlink_to("/")
-    with pytest.raises(Exception, match="is really /"):
-        plan(CellProfile(system=(), readable=(str(tmp_path / "root"),)), ROOT)
-
-
-def test_resolve_reports_every_link_on_the_way(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "l").symlink_to("d")
-    (tmp_path / "d" / "up").symlink_to("../d")
-    top = os.path.realpath(tmp_path)
-    assert resolve(f"{top}/l/up/.") == (f"{top}/d", [(f"{top}/l", "d"), (f"{top}/d/up", "../d")])
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(Exception, match="too many symbolic links"):
-        resolve(f"{top}/loop")
-
-
-def test_what_is_known_of_the_system_holds_until_one_missing_path_is_there(tmp_path: Path) -> None:
-    missing = (tmp_path / "a", tmp_path / "b")
-    profile = CellProfile(system=tuple(map(str, missing)))
-    found = find_system(profile, ROOT)
-    assert found.missing == profile.system and found.holds()
-    missing[0].touch()
-    assert not found.holds()
-
-
-def test_a_system_path_that_is_not_open_to_all_is_mapped_to_its_owner(tmp_path: Path) -> None:
-    expected: dict[str, object] = {}
-    for name, mode in (("open", 0o755), ("listed only", 0o754), ("closed", 0o700)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(mode)
-        info = (tmp_path / name).stat()
-        expected[str(tmp_path / name)] = None if mode == 0o755 else (info.st_uid, info.st_gid)
-    binds = find_system(CellProfile(system=tuple(expected)), ROOT).binds
-    assert {bind.path: bind.owner for bind in binds} == expected
-
-
-def test_with_the_hosts_network_a_cell_sees_what_the_c_library_resolves_names_by() -> None:
-    read = {f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")}
-    profile = CellProfile(system=(), grants=frozenset({"net"}), network=HostNetwork())
-    found = find_system(profile, ROOT)
-    missing = {path for path in read if not os.path.exists(path)}
-    assert {bind.path for bind in found.binds} == {os.path.realpath(path) for path in read - missing}
-    assert {*found.missing} == missing
 
 
 PRIVATE = """

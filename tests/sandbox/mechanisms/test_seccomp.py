@@ -8,12 +8,6 @@ from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
 from toolcell_sandbox.mechanisms.bpf import (
     ALLOW,
     KILL_PROCESS,
-    BpfLoad,
-    Instruction,
-    Jump,
-    Label,
-    Return,
-    assemble,
     evaluate,
     refuse,
 )
@@ -201,16 +195,6 @@ def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
         assert reason and set(names.split()) <= known | {"create_module", "get_kernel_syms", "query_module"}
     for check in CHECKS:
         assert check.reason and set(check.names.split()) <= known
-
-
-@pytest.mark.parametrize("distance", [1, 254, 255, 256, 257, 1000])
-@pytest.mark.parametrize("branch", ["yes", "no", "both"])
-def test_a_jump_of_any_length_arrives(distance: int, branch: str) -> None:
-    yes, no = ("far" if branch != "no" else None), ("far" if branch != "yes" else None)
-    padding: list[Instruction] = [Return(1)] * distance
-    code = assemble([BpfLoad(0), Jump("==", 7, yes=yes, no=no), *padding, Label("far"), Return(2)])
-    assert evaluate(code, 7, 0) == (2 if branch != "no" else 1)
-    assert evaluate(code, 8, 0) == (2 if branch != "yes" else 1)
 
 
 def test_the_filter_is_short_for_every_call() -> None:

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-MANIFEST = Path(__file__).parents[2] / "examples/kubernetes/cluster.yaml"
+MANIFEST = Path(__file__).parents[3] / "examples/kubernetes/cluster.yaml"
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST.read_text()))
 
 

@@ -1,0 +1,59 @@
+"""Deadlines: the timer that is armed, and what is due."""
+
+import math
+
+from toolcell.pool.deadlines import Deadlines
+
+
+def test_deadlines_ring_for_the_earliest_and_only_when_that_changes() -> None:
+    rings: list[float] = []
+    deadlines = Deadlines(rings.append)
+    fired: list[str] = []
+    deadlines.at(5.0, lambda: fired.append("five"))
+    deadlines.at(9.0, lambda: fired.append("nine"))
+    early = deadlines.at(1.0, lambda: fired.append("one"))
+    assert rings == [5.0, 1.0]
+    deadlines.cancel(early)
+    assert list(deadlines.pop_due(1.0)) == []
+    deadlines.at(4.0, lambda: fired.append("four"))
+    assert rings == [5.0, 1.0]  # what is due is under way
+    deadlines.ring_again()
+    assert rings == [5.0, 1.0, 4.0]
+    for action in deadlines.pop_due(9.0):
+        action()
+    deadlines.ring_again()
+    assert rings == [5.0, 1.0, 4.0]  # nothing is left
+    assert fired == ["four", "five", "nine"] and len(deadlines) == 0 and deadlines.next_due() == math.inf
+
+
+def test_cancelled_deadlines_do_not_pile_up() -> None:
+    deadlines = Deadlines(lambda when: None)
+    for number in range(10_000):
+        deadlines.cancel(deadlines.at(1000.0 + number, lambda: None))
+    assert len(deadlines._heap) < 200 and len(deadlines) == 0  # pyright: ignore[reportPrivateUsage]
+
+
+def test_cancelling_twice_or_after_the_fact_counts_once() -> None:
+    deadlines = Deadlines(lambda when: None)
+    fired, other = deadlines.at(1.0, lambda: None), deadlines.at(2.0, lambda: None)
+    assert len(list(deadlines.pop_due(1.0))) == 1
+    deadlines.cancel(fired)
+    deadlines.cancel(other)
+    deadlines.cancel(other)
+    assert len(deadlines) == 0
+
+
+def test_what_is_cancelled_by_what_is_due_before_it_is_not_done() -> None:
+    deadlines = Deadlines(lambda when: None)
+    done: list[str] = []
+
+    def first() -> None:
+        done.append("first")
+        deadlines.cancel(second)
+        deadlines.at(2.5, lambda: done.append("third"))
+
+    deadlines.at(1.0, first)
+    second = deadlines.at(2.0, lambda: done.append("second"))
+    for action in deadlines.pop_due(3.0):
+        action()
+    assert done == ["first", "third"] and len(deadlines) == 0
