@@ -42,12 +42,14 @@ _FAILED: Final = "the approver failed"
 
 
 class _Ending(NamedTuple):
-    """An answer, how it came about, who gave it, and whether it is used up by this."""
+    """An answer, how it came about, who gave it, whether it is used up by this, and when it was given, in Unix
+    seconds."""
 
     answer: Approved | Denied
     why: str
     by: str = ""
     used: bool = False
+    at: float | None = None
 
 
 async def ask(
@@ -145,7 +147,8 @@ async def _answer(
             record_approval(context, request, f"the approval {id} {why}", event="refused")
         kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
         try:
-            record_approval(context, kept, "", event="asked")
+            is_earlier = kept.id != request.id  # the same call asked before, and ended without the answer
+            record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
             show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
@@ -153,7 +156,8 @@ async def _answer(
     except* (NoThread, UsageError) as failures:
         failed = failures
     else:
-        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
+        answered_at = outcome.at if is_earlier else None
+        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used, answered_at=answered_at)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
     cause: Exception = failed
@@ -171,13 +175,20 @@ def record_approval(
     event: str = "answered",
     by: str = "",
     used: bool = False,
+    is_earlier: bool = False,
+    answered_at: float | None = None,
 ) -> None:
-    """Record an event of a request for approval or confirmation."""
+    """Record an event of a request for approval or confirmation. `is_earlier`: an earlier call made the request.
+    `answered_at`: the time of the answer, if it may be long before this record."""
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
     if request.asks == "confirmation":
         data["asks"] = request.asks
+    if is_earlier:
+        data |= {"made_by": request.call_id, "made_at": request.created_at}
+    if answered_at is not None:
+        data["answered_at"] = answered_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
@@ -267,14 +278,20 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
         if now is None or now != seen:
             seen = now
             try:
-                taken = await in_thread(partial(store.take, id))
+                taken = await in_thread(partial(_take, store, id))
             except Unusable as error:
                 return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
             if taken is not None:
-                answer, by = taken
-                return _Ending(answer, _words(answer, by), by, used=True)
+                answer, by, at = taken
+                return _Ending(answer, _words(answer, by), by, used=True, at=at)
         with anyio.move_on_after(POLL_S):
             await answered.wait()
+
+
+def _take(store: Approvals, id: str) -> tuple[Approved | Denied, str, float | None] | None:
+    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable."""
+    taken = store.take(id)
+    return None if taken is None else (*taken, store.get(id).answered_at)
 
 
 def _words(answer: Approved | Denied, by: str) -> str:

@@ -1,5 +1,6 @@
 """Approvals of a durable supervisor: answered by another process, after a restart, and never twice."""
 
+import re
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from toolcell import (
 from toolcell.journal.durable import interrupted
 from toolcell.journal.log import JournalLog
 from toolcell.journal.reading import JournalReader
+from toolcell.journal.story import time_of
 from toolcell.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
@@ -112,6 +114,41 @@ async def test_an_answer_after_the_supervisor_has_ended_is_used_once_by_the_same
     for refused in ("is for the session s", "is for other arguments", "was used before"):
         assert ("refused", f"the approval {id} {refused}") in said
     assert said.count(("answered", "approved")) == 1
+
+
+async def test_the_story_of_a_call_says_when_an_earlier_request_was_made_and_answered(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id, by="bob")
+        entry = approvals.get(id)
+    assert entry.request is not None and entry.answered_at is not None
+    shown = await command(state, "show", id)
+    assert f"answered    {time_of(entry.answered_at)}, approved by bob" in shown
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        await session.call("pay", {"amount": 5}, call_id="again")
+    told = await command(state, "show", "again", of="audit")
+    made = f"before, as {entry.request.call_id} at {time_of(entry.request.created_at)}. Its request {id} is taken up"
+    assert made in told and "Approval was asked" not in told
+    assert f"was approved by bob at {time_of(entry.answered_at)}." in told
+
+
+async def test_a_list_shows_the_seconds_that_are_left_of_the_last_minute_and_none_of_a_withdrawn_request(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([pay], state=state, approval_timeout_s=40) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pay", {"amount": 5})
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            assert re.search(r"pending +[1-4]?\d s left ", await command(state, "list"))
+            supervisor.approvals.withdraw(supervisor.approvals.pending()[0].id)
+        listed = await command(state, "list", "--all")
+    assert "withdrawn" in listed and "left" not in listed
 
 
 async def test_another_version_of_the_tool_needs_another_approval(
