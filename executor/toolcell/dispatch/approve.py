@@ -110,7 +110,7 @@ async def put_up(
     try:
         if await in_thread(partial(store.covering, request)) is not None:
             return None
-        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        kept = await submitted(context, request, declaration)
         store.leave(kept.id)
         entry = await in_thread(partial(store.get, kept.id))
     except (NoThread, UsageError):
@@ -119,6 +119,17 @@ async def put_up(
     if entry.state != "pending":
         return None
     record_approval(context, kept, "", event="asked")
+    if context.caller.life.closed:  # while the request was kept
+        await withdrawn(context.caller.life, store, kept.id)
+        return None
+    return kept
+
+
+async def submitted(context: CallContext, request: ApprovalRequest, declaration: ToolDeclaration) -> ApprovalRequest:
+    """The request as it is kept, or that of an earlier call. The close of the session withdraws it. Raises NoThread or
+    UsageError."""
+    kept = await in_thread(partial(context.services.approvals().submit, request, declaration.parameters_schema))
+    context.caller.tally.questions.add(kept.id)
     return kept
 
 
@@ -145,7 +156,7 @@ async def _answer(
             return Approved(), "approved"
         for id, why in await in_thread(partial(store.refused, request)):
             record_approval(context, request, f"the approval {id} {why}", event="refused")
-        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        kept = await submitted(context, request, declaration)
         try:
             is_earlier = kept.id != request.id  # the same call asked before, and ended without the answer
             record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
@@ -156,6 +167,8 @@ async def _answer(
     except* (NoThread, UsageError) as failures:
         failed = failures
     else:
+        if not context.caller.life.closed:
+            context.caller.tally.questions.discard(kept.id)
         answered_at = outcome.at if is_earlier else None
         record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used, answered_at=answered_at)
         return outcome.answer, outcome.why
@@ -235,6 +248,15 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
             await in_thread(partial(store.withdraw, id))
         except (NoThread, UsageError):  # the answer came in this moment, and nobody will use it
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
+
+
+async def withdraw_closed(store: Approvals) -> None:
+    """Withdraw the requests of closed sessions, also while the supervisor ends."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await in_thread(store.withdraw_closed)
+        except (NoThread, UsageError):
+            _log.exception("the requests for approval of a closed session are not withdrawn")
 
 
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:

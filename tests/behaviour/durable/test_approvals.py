@@ -3,7 +3,8 @@
 import re
 import sqlite3
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.helpers import until
 
 from toolcell import (
     ApprovalQueue,
+    ApprovalRequest,
     Approvals,
     Approved,
     PermissionDenied,
@@ -366,16 +368,62 @@ async def test_a_call_whose_question_ends_after_it_has_one_end(
 
 
 @pytest.mark.parametrize("turns", [0, 1, 4])
-async def test_a_supervisor_may_end_while_the_questions_of_a_session_are_withdrawn(
+async def test_the_questions_of_a_closed_session_are_withdrawn_also_if_the_supervisor_ends_at_once(
     supervise: Supervise, workspace: Path, tmp_path: Path, turns: int
 ) -> None:
-    async with supervise([remove], state=tmp_path / "state") as supervisor:
+    state = tmp_path / "state"
+    async with supervise([remove], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for path in "abc":
             await session.call("remove", {"path": path})
         await session.close()
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
+    with Approvals.open(state) as approvals:
+        assert [entry.state for entry in approvals.all()] == ["withdrawn"] * 3
+
+
+async def test_the_close_of_a_session_withdraws_the_request_of_a_call_whose_caller_has_gone(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pay", {"amount": 5})
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            tasks.cancel_scope.cancel()
+        await session.close()
+    with Approvals.open(state) as approvals:
+        assert [entry.state for entry in approvals.all()] == ["withdrawn"]
+
+
+async def test_a_question_that_is_kept_while_its_session_closes_is_withdrawn(
+    supervise: Supervise, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = held_submit(monkeypatch)
+    async with supervise([remove], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "remove", {"path": "a"})
+            await until(begun.is_set)
+            await session.close()
+            go_on.set()
+        assert [entry.state for entry in supervisor.approvals.all()] == ["withdrawn"]
+
+
+def held_submit(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let the first request that is kept wait. Returns the event that tells it has begun, and the one that lets it go
+    on."""
+    begun, go_on, submit = threading.Event(), threading.Event(), Approvals.submit
+
+    def held(store: Approvals, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+        begun.set()
+        assert go_on.wait(20)
+        return submit(store, request, schema)
+
+    monkeypatch.setattr(Approvals, "submit", held)
+    return begun, go_on
 
 
 async def test_a_confirmation_is_answered_with_data_from_the_command_line(
