@@ -48,18 +48,20 @@ def collect_children() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def leave_realtime() -> None:
-    """Take the default scheduling class, if a real-time one was inherited: a tool in that class could keep all other
-    processes from a core (sched(7))."""
+def leave_priority() -> None:
+    """Take the default scheduling class and nice value, if a real-time class or a negative nice value was inherited: a
+    tool with them could keep all other processes from a core, or from most of it (sched(7))."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    if os.getpriority(os.PRIO_PROCESS, 0) < 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def start_session() -> None:
     """Start a session without a controlling terminal, make /proc/self writable, set a plain umask, and leave a
-    real-time class."""
+    real-time class and a negative nice value."""
     os.setsid()
-    leave_realtime()
+    leave_priority()
     syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="set dumpable")  # the caller may be undumpable
     os.umask(0o022)
 
