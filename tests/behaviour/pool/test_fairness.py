@@ -163,17 +163,19 @@ async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_
     assert highest > own and (last == own or os.geteuid() != 0), found  # only root can lower the value again
 
 
-REALTIME = """
+PRIORITIES = """
 import os, re, sys, anyio
 from pathlib import Path
 from toolcell import Supervisor, tool
+from toolcell_sandbox.kernel.syscalls import attempt
 
 @tool
-def scheduled() -> tuple[int, int]:
-    "The scheduling policy and the nice value of this process."
-    return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+def scheduled() -> tuple[int, int, int]:
+    "The scheduling policy, the nice value and the I/O priority of this process."
+    return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), attempt("ioprio_get", 1, 0)
 
 async def main() -> None:
+    assert attempt("ioprio_set", 1, 0, int(sys.argv[4])) == 0
     os.setpriority(os.PRIO_PROCESS, 0, -15)
     os.sched_setscheduler(0, int(sys.argv[2]), os.sched_param(int(sys.argv[3])))
     async with Supervisor([scheduled]) as supervisor:
@@ -183,19 +185,25 @@ async def main() -> None:
         children = [int(pid) for task in mine.iterdir() for pid in (task / "children").read_text().split()]
         assert children
         assert os.sched_getscheduler(0) == int(sys.argv[2]) and os.getpriority(os.PRIO_PROCESS, 0) == -15
-        outside = {(os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)) for pid in children}
-        print({tuple(inside), *outside} == {(os.SCHED_OTHER, 0)})
+        outside = {
+            (os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid), attempt("ioprio_get", 1, pid))
+            for pid in children
+        }
+        print({tuple(inside), *outside} == {(os.SCHED_OTHER, 0, 0)})
 
 anyio.run(main)
 """
 
 if os.geteuid() == 0:  # an ordinary user may not take a real-time class
 
-    @pytest.mark.parametrize(("policy", "priority"), [(os.SCHED_RR, 1), (os.SCHED_FIFO, 50), (os.SCHED_OTHER, 0)])
+    @pytest.mark.parametrize(
+        "given", [(os.SCHED_RR, 1, 1 << 13), (os.SCHED_FIFO, 50, 2 << 13), (os.SCHED_OTHER, 0, 1 << 13 | 7)]
+    )
     def test_nothing_inherits_the_program_s_priority_over_other_processes(
-        tmp_path: Path, policy: int, priority: int
+        tmp_path: Path, given: tuple[int, int, int]
     ) -> None:
-        """A tool with it could keep all other processes of the host from a core, or from most of it."""
-        command = [sys.executable, "-c", REALTIME, str(tmp_path), str(policy), str(priority)]
+        """A tool with it could keep all other processes of the host from a core, from most of it, or from a disk.
+        `given`: the policy, its priority, and the I/O priority."""
+        command = [sys.executable, "-c", PRIORITIES, str(tmp_path), *map(str, given)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
