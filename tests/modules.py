@@ -39,6 +39,8 @@ class TestsOfModule(pytest.Item):
         session = self.session
         place = session.items.index(self)  # xdist takes reports of the item at this place only
         tests = self._collected()
+        if not tests:  # then no test tears down what the module before has left to this one
+            session._setupstate.teardown_exact(nextitem)
         for test, following in zip(tests, [*tests, nextitem][1:], strict=True):
             session.items[place] = test
             test.ihook.pytest_runtest_protocol(item=test, nextitem=following)

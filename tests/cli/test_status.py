@@ -58,6 +58,21 @@ async def test_it_shows_sessions_calls_and_errors_and_the_end(workspace: Path, t
     assert ended.returncode == 1 and "No supervisor is running" in ended.stdout
 
 
+async def test_a_supervisor_whose_directory_was_moved_writes_no_status_into_the_one_in_its_place(
+    workspace: Path, tmp_path: Path
+) -> None:
+    state, moved = tmp_path / "state", tmp_path / "moved"
+    async with Supervisor(TOOLS, state=state) as first:
+        await first.open_session("main", workspace=workspace, session_id="first")
+        await until(StateDirectory(state).status.exists)
+        state.rename(moved)
+        async with Supervisor(TOOLS, state=state) as second:
+            await second.open_session("main", workspace=workspace, session_id="second")
+            for _ in range(2):
+                assert "first" not in (await shown(state)).stdout
+                await shown(moved)
+
+
 async def test_it_says_what_is_wrong_now(workspace: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with Supervisor(TOOLS, state=state) as supervisor:

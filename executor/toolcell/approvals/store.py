@@ -11,6 +11,7 @@ the ids. Until the journal has them, a file beside the database keeps the ids of
 import os
 import threading
 import uuid
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ MAX_PENDING: Final = 10_000
 MAX_QUESTIONS: Final = 100
 """The most pending confirmations of one tool in one session: no call waits for them, so a model could fill the
 store."""
+_OVER: Final = ("used", "withdrawn", "expired")
 COMPARED: Final = 100
 """How many earlier requests of a tool are compared with a new one, to report those that nearly fit."""
 
@@ -83,6 +85,7 @@ class Approvals:
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
         self._waited: set[str] = set()  # requests for which a call of this process waits
+        self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
         self._changes = 0
         self.is_ending = False
         """Whether the supervisor ends, so that calls which still wait leave their requests pending."""
@@ -188,7 +191,7 @@ class Approvals:
         """End a request whose answer was not used. The call that waits for it is denied. Raises UsageError."""
         with self._changing():
             entry = self._found(id)
-            if entry.state in ("used", "withdrawn", "expired"):
+            if entry.state in _OVER:
                 raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
             self._end(entry.id, "withdrawn")
             self._table.mark_withdrawn(entry.id)
@@ -230,6 +233,23 @@ class Approvals:
     def now(self) -> float:
         """The time in Unix seconds, which does not go back (`ApprovalTable.now`)."""
         return self._table.now()
+
+    def note_closed(self, ids: Iterable[str]) -> None:
+        """Note requests of a session that was closed, for `withdraw_closed`. It never waits."""
+        self._closed.extend(ids)
+
+    def withdraw_closed(self) -> None:
+        """Withdraw the requests of closed sessions, unless their answers were used. When this returns, no other thread
+        is still withdrawing some of them. Raises UsageError."""
+        if not self._closed:
+            with self._lock:  # which another thread has until it is done
+                return
+        with self._changing():
+            while self._closed:
+                entry = self._table.entry(self._closed.popleft())
+                if entry is not None and entry.state not in _OVER:
+                    self._end(entry.id, "withdrawn")
+                    self._table.mark_withdrawn(entry.id)
 
     def leave(self, id: str) -> None:
         """Note that no call waits for the request any more."""

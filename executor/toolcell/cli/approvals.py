@@ -148,6 +148,8 @@ def _left(expires_at: float) -> str:
     seconds = expires_at - time.time()
     if seconds <= 0:
         return "expired"
+    if seconds < 60:
+        return f"{seconds:.0f} s left"
     return f"{seconds / 3600:.1f} h left" if seconds >= 3600 else f"{seconds / 60:.0f} min left"
 
 
@@ -159,7 +161,8 @@ def _line(entry: ApprovalEntry) -> str:
     if entry.state == "used":
         state = f"used, {'approved' if entry.approved else 'denied':<17}"
     else:
-        state = f"{entry.state:<9}  {_left(request.expires_at):<12}"
+        left = _left(request.expires_at) if entry.state in ("pending", "approved", "denied") else ""
+        state = f"{entry.state:<9}  {left:<12}"
     return f"{printable(entry.id[:SHORT])}  {state}  {printable(who)}  {printable(request.preview.summary)}"
 
 
@@ -179,7 +182,8 @@ def _story(entry: ApprovalEntry) -> Iterator[str]:
         return
     yield from _asked(entry.request)
     if entry.answered_at is not None:
-        yield f"answered    {time_of(entry.answered_at)} by {printable(entry.answered_by) or 'a program'}"
+        answer = "approved" if entry.approved else "denied"
+        yield f"answered    {time_of(entry.answered_at)}, {answer} by {printable(entry.answered_by) or 'a program'}"
     if entry.arguments is not None:
         yield f"instead     {printable(json.dumps(entry.arguments))}"
     if entry.payload is not None:

@@ -112,7 +112,7 @@ async def _wait_for_turn(
 def _circuit_open(name: str, crashes: int, refused_s: float) -> Overloaded:
     return Overloaded(
         message=(
-            f"The tool {name!r} is not called now: its process has crashed {crashes} times or more in a row. "
+            f"The tool {name!r} is not called now: its process has crashed at least {crashes} times in a row. "
             f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
         ),
         retry_after_s=round(refused_s, 2),

@@ -42,12 +42,14 @@ _FAILED: Final = "the approver failed"
 
 
 class _Ending(NamedTuple):
-    """An answer, how it came about, who gave it, and whether it is used up by this."""
+    """An answer, how it came about, who gave it, whether it is used up by this, and when it was given, in Unix
+    seconds."""
 
     answer: Approved | Denied
     why: str
     by: str = ""
     used: bool = False
+    at: float | None = None
 
 
 async def ask(
@@ -108,7 +110,7 @@ async def put_up(
     try:
         if await in_thread(partial(store.covering, request)) is not None:
             return None
-        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        kept = await submitted(context, request, declaration)
         store.leave(kept.id)
         entry = await in_thread(partial(store.get, kept.id))
     except (NoThread, UsageError):
@@ -117,6 +119,17 @@ async def put_up(
     if entry.state != "pending":
         return None
     record_approval(context, kept, "", event="asked")
+    if context.caller.life.closed:  # while the request was kept
+        await withdrawn(context.caller.life, store, kept.id)
+        return None
+    return kept
+
+
+async def submitted(context: CallContext, request: ApprovalRequest, declaration: ToolDeclaration) -> ApprovalRequest:
+    """The request as it is kept, or that of an earlier call. The close of the session withdraws it. Raises NoThread or
+    UsageError."""
+    kept = await in_thread(partial(context.services.approvals().submit, request, declaration.parameters_schema))
+    context.caller.tally.questions.add(kept.id)
     return kept
 
 
@@ -143,9 +156,10 @@ async def _answer(
             return Approved(), "approved"
         for id, why in await in_thread(partial(store.refused, request)):
             record_approval(context, request, f"the approval {id} {why}", event="refused")
-        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        kept = await submitted(context, request, declaration)
         try:
-            record_approval(context, kept, "", event="asked")
+            is_earlier = kept.id != request.id  # the same call asked before, and ended without the answer
+            record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
             show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
@@ -153,7 +167,10 @@ async def _answer(
     except* (NoThread, UsageError) as failures:
         failed = failures
     else:
-        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
+        if not context.caller.life.closed:
+            context.caller.tally.questions.discard(kept.id)
+        answered_at = outcome.at if is_earlier else None
+        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used, answered_at=answered_at)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
     cause: Exception = failed
@@ -171,13 +188,20 @@ def record_approval(
     event: str = "answered",
     by: str = "",
     used: bool = False,
+    is_earlier: bool = False,
+    answered_at: float | None = None,
 ) -> None:
-    """Record an event of a request for approval or confirmation."""
+    """Record an event of a request for approval or confirmation. `is_earlier`: an earlier call made the request.
+    `answered_at`: the time of the answer, if it may be long before this record."""
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
     if request.asks == "confirmation":
         data["asks"] = request.asks
+    if is_earlier:
+        data |= {"made_by": request.call_id, "made_at": request.created_at}
+    if answered_at is not None:
+        data["answered_at"] = answered_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
@@ -226,6 +250,15 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
+async def withdraw_closed(store: Approvals) -> None:
+    """Withdraw the requests of closed sessions, also while the supervisor ends."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await in_thread(store.withdraw_closed)
+        except (NoThread, UsageError):
+            _log.exception("the requests for approval of a closed session are not withdrawn")
+
+
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
     wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
@@ -267,14 +300,20 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
         if now is None or now != seen:
             seen = now
             try:
-                taken = await in_thread(partial(store.take, id))
+                taken = await in_thread(partial(_take, store, id))
             except Unusable as error:
                 return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
             if taken is not None:
-                answer, by = taken
-                return _Ending(answer, _words(answer, by), by, used=True)
+                answer, by, at = taken
+                return _Ending(answer, _words(answer, by), by, used=True, at=at)
         with anyio.move_on_after(POLL_S):
             await answered.wait()
+
+
+def _take(store: Approvals, id: str) -> tuple[Approved | Denied, str, float | None] | None:
+    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable."""
+    taken = store.take(id)
+    return None if taken is None else (*taken, store.get(id).answered_at)
 
 
 def _words(answer: Approved | Denied, by: str) -> str:

@@ -6,7 +6,7 @@ question. No cell and no caller waits for the answer. While it is missing, the s
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,6 @@ from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import Outcome
-from toolcell.sessions.ending import SessionLife
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.asking import HINT_CHARS
@@ -64,6 +63,7 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
     asked, answer, by = found
     if answer is None:
         return Standing([], pending=asked.id, hint=asked.hint)
+    context.caller.tally.questions.discard(asked.id)
     words = "confirmed" if isinstance(answer, Approved) else "not confirmed"
     approve.record_approval(context, asked, words, by=by, used=True)
     return Standing([*map(_field, asked.given), _field(_said(asked, answer))], asked.approved)
@@ -89,16 +89,17 @@ async def waiting(
     request = _request(context, tool, call, outcome.message, payload, given, approved=approved)
     store = context.services.approvals()
     try:
-        kept = await in_thread(partial(store.submit, request, tool.declaration.parameters_schema))
+        kept = await approve.submitted(context, request, tool.declaration)
     except (NoThread, UsageError) as error:
         _log.exception("the confirmation of call %s cannot be asked", call.id)
         approve.record_approval(context, request, f"could not be asked: {error}")
         return _failed(ran, f"The question for confirmation could not be kept. {_why(error)}".rstrip())
     store.leave(kept.id)
-    context.caller.tally.questions.append(kept.id)
     approve.record_approval(context, kept, "", event="asked")
     approve.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
-    if context.caller.approver is not None:
+    if context.caller.life.closed:  # while the question was kept
+        await approve.withdrawn(context.caller.life, store, kept.id)
+    elif context.caller.approver is not None:
         context.services.in_background(_asked_of, context, store, kept)
     return pending(ran, kept.id, kept.hint)
 
@@ -130,12 +131,6 @@ async def _asked_of(context: CallContext, store: Approvals, request: ApprovalReq
 
 def _why(error: Exception) -> str:
     return str(error) if isinstance(error, UsageError) else ""
-
-
-async def withdraw_all(store: Approvals, life: SessionLife, ids: Sequence[str]) -> None:
-    """Withdraw the open questions of a session that was closed, unless the supervisor ends."""
-    for id in ids:
-        await approve.withdrawn(life, store, id)
 
 
 def _failed(ran: Ran, message: str) -> Ran:

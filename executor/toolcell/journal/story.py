@@ -216,13 +216,19 @@ def _approval(data: Any, asked: set[str]) -> str:
         until = time_of(data["expires_at"])
         if again:
             return f"The call was made again. The request {request} is still open, until {until}."
+        if "made_at" in data:
+            return (
+                f"The same call had asked for approval before, as {data['made_by']} at {time_of(data['made_at'])}. Its "
+                f"request {request} is taken up, until {until}."
+            )
         return f"Approval was asked for {data['tool']} ({data['reason']}): request {request}, until {until}."
     if data.get("event") in ("withdrawn", "revoked"):
         return f"The request {request} was {data['event']}."
     if data.get("event") == "refused":
         return f"An earlier answer does not hold for this call: {data['answer']}."
     if data.get("used"):
-        return f"The request {request} was {data['answer']} by {by}."
+        at = f" at {time_of(data['answered_at'])}" if "answered_at" in data else ""
+        return f"The request {request} was {data['answer']} by {by}{at}."
     if request in asked:
         return f"The request {request} has ended: {data['answer']}."
     return f"Nobody was asked: {data['answer']}{f', given by {by}' if data.get('by') else ''}."

@@ -55,7 +55,7 @@ REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
 def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
-    lifetime.leave_realtime()
+    lifetime.leave_priority()
     os.umask(0o022)  # for mount points that are made here; the supervisor's umask is unknown
     serve.preload()
     Zygote(connection).run()

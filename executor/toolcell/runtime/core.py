@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import anyio
 
-from toolcell.dispatch import confirming, session_hooks
+from toolcell.dispatch import approve, session_hooks
 from toolcell.dispatch.offer import lacking
 from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
@@ -249,7 +249,8 @@ class SessionCore:
         self.result = self.caller.tally.result(outcome, summary, self.returned)
         questions = self.caller.tally.questions
         if questions and not (store := self.services.approvals()).is_ending:
-            self.services.in_background(confirming.withdraw_all, store, self.life, questions)
+            store.note_closed(questions)
+            self.services.in_background(approve.withdraw_closed, store)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)

@@ -21,6 +21,7 @@ from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
+from toolcell.dispatch import approve
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
@@ -413,6 +414,8 @@ class Runtime:
                 self._leave_suspended()
                 await self._close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
+                if self._approvals is not None:  # of sessions that were closed before
+                    await approve.withdraw_closed(self._approvals)
 
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""

@@ -49,8 +49,8 @@ class SessionTally:
         self.calls = self.bytes = 0
         self.cpu_s = self.wall_s = 0.0
         self._artifacts: dict[str, Artifact] = {}
-        self.questions: list[str] = []
-        """The ids of the requests for confirmation that its calls have made."""
+        self.questions: set[str] = set()
+        """The ids of the requests for approval or confirmation that its calls have made, until they are answered."""
         self.errors: list[CallReport] = []
         """The session's own calls that failed for good."""
         self.reports: list[CallReport] = []

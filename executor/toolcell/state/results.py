@@ -132,7 +132,7 @@ class ResultStore:
         elif end is None and outcome == "outcome unknown":
             message = "The supervisor was killed before the result was kept, and the journal has lost the call's end."
         else:
-            message = f"The supervisor was killed before the call ended: {outcome}."
+            message = f"The supervisor was killed before the call ended. {_SAYS[outcome]}"
         sent = outcome != "not started"
         error = Cancelled(message=message, delivered=sent, effect=outcome == "outcome unknown")
         self.finish(call, ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id))
@@ -145,6 +145,13 @@ class ResultStore:
             KeptCall(kind, session, id, asked, call, None if text is None else _read(text, call, session), at)
             for kind, session, id, asked, call, text, at in rows
         ]
+
+
+_SAYS: Final[Mapping[CallOutcome, str]] = {
+    "not started": "The call did not run.",
+    "outcome unknown": "The call may have run in part or in whole.",
+    "finished": "The call cannot have changed anything that lasts.",
+}
 
 
 def _read(text: str, call_id: str, session_id: str) -> ToolResult:

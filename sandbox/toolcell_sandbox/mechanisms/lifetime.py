@@ -6,9 +6,11 @@ import signal
 import struct
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import syscall
+from toolcell_sandbox.kernel.syscalls import attempt, syscall
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+_IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h
+_IOPRIO_BEST, _IOPRIO_NORMAL = 1 << 13, 2 << 13 | 4  # the real-time class, level 0; the default: best effort, level 4
 
 
 def become_subreaper() -> None:
@@ -48,18 +50,24 @@ def collect_children() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def leave_realtime() -> None:
-    """Take the default scheduling class, if a real-time one was inherited: a tool in that class could keep all other
-    processes from a core (sched(7))."""
+def leave_priority() -> None:
+    """Take the default scheduling class, nice value and I/O priority, if a real-time class, a negative nice value or a
+    higher I/O priority was inherited: a tool with them could keep all other processes from a core, from most of it
+    (sched(7)), or from a disk (ioprio_set(2))."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    if os.getpriority(os.PRIO_PROCESS, 0) < 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    priority = attempt("ioprio_get", _IOPRIO_WHO_PROCESS, 0)
+    if _IOPRIO_BEST <= priority < _IOPRIO_NORMAL:
+        attempt("ioprio_set", _IOPRIO_WHO_PROCESS, 0, 0)
 
 
 def start_session() -> None:
-    """Start a session without a controlling terminal, make /proc/self writable, set a plain umask, and leave a
-    real-time class."""
+    """Start a session without a controlling terminal, make /proc/self writable, set a plain umask, and leave an
+    inherited priority over other processes."""
     os.setsid()
-    leave_realtime()
+    leave_priority()
     syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="set dumpable")  # the caller may be undumpable
     os.umask(0o022)
 

@@ -1,8 +1,10 @@
 """Approvals of a durable supervisor: answered by another process, after a restart, and never twice."""
 
+import re
 import sqlite3
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.helpers import until
 
 from toolcell import (
     ApprovalQueue,
+    ApprovalRequest,
     Approvals,
     Approved,
     PermissionDenied,
@@ -29,6 +32,7 @@ from toolcell import (
 from toolcell.journal.durable import interrupted
 from toolcell.journal.log import JournalLog
 from toolcell.journal.reading import JournalReader
+from toolcell.journal.story import time_of
 from toolcell.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
@@ -112,6 +116,41 @@ async def test_an_answer_after_the_supervisor_has_ended_is_used_once_by_the_same
     for refused in ("is for the session s", "is for other arguments", "was used before"):
         assert ("refused", f"the approval {id} {refused}") in said
     assert said.count(("answered", "approved")) == 1
+
+
+async def test_the_story_of_a_call_says_when_an_earlier_request_was_made_and_answered(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id, by="bob")
+        entry = approvals.get(id)
+    assert entry.request is not None and entry.answered_at is not None
+    shown = await command(state, "show", id)
+    assert f"answered    {time_of(entry.answered_at)}, approved by bob" in shown
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        await session.call("pay", {"amount": 5}, call_id="again")
+    told = await command(state, "show", "again", of="audit")
+    made = f"before, as {entry.request.call_id} at {time_of(entry.request.created_at)}. Its request {id} is taken up"
+    assert made in told and "Approval was asked" not in told
+    assert f"was approved by bob at {time_of(entry.answered_at)}." in told
+
+
+async def test_a_list_shows_the_seconds_that_are_left_of_the_last_minute_and_none_of_a_withdrawn_request(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([pay], state=state, approval_timeout_s=40) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pay", {"amount": 5})
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            assert re.search(r"pending +[1-4]?\d s left ", await command(state, "list"))
+            supervisor.approvals.withdraw(supervisor.approvals.pending()[0].id)
+        listed = await command(state, "list", "--all")
+    assert "withdrawn" in listed and "left" not in listed
 
 
 async def test_another_version_of_the_tool_needs_another_approval(
@@ -329,16 +368,62 @@ async def test_a_call_whose_question_ends_after_it_has_one_end(
 
 
 @pytest.mark.parametrize("turns", [0, 1, 4])
-async def test_a_supervisor_may_end_while_the_questions_of_a_session_are_withdrawn(
+async def test_the_questions_of_a_closed_session_are_withdrawn_also_if_the_supervisor_ends_at_once(
     supervise: Supervise, workspace: Path, tmp_path: Path, turns: int
 ) -> None:
-    async with supervise([remove], state=tmp_path / "state") as supervisor:
+    state = tmp_path / "state"
+    async with supervise([remove], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for path in "abc":
             await session.call("remove", {"path": path})
         await session.close()
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
+    with Approvals.open(state) as approvals:
+        assert [entry.state for entry in approvals.all()] == ["withdrawn"] * 3
+
+
+async def test_the_close_of_a_session_withdraws_the_request_of_a_call_whose_caller_has_gone(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pay", {"amount": 5})
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            tasks.cancel_scope.cancel()
+        await session.close()
+    with Approvals.open(state) as approvals:
+        assert [entry.state for entry in approvals.all()] == ["withdrawn"]
+
+
+async def test_a_question_that_is_kept_while_its_session_closes_is_withdrawn(
+    supervise: Supervise, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = held_submit(monkeypatch)
+    async with supervise([remove], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "remove", {"path": "a"})
+            await until(begun.is_set)
+            await session.close()
+            go_on.set()
+        assert [entry.state for entry in supervisor.approvals.all()] == ["withdrawn"]
+
+
+def held_submit(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let the first request that is kept wait. Returns the event that tells it has begun, and the one that lets it go
+    on."""
+    begun, go_on, submit = threading.Event(), threading.Event(), Approvals.submit
+
+    def held(store: Approvals, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+        begun.set()
+        assert go_on.wait(20)
+        return submit(store, request, schema)
+
+    monkeypatch.setattr(Approvals, "submit", held)
+    return begun, go_on
 
 
 async def test_a_confirmation_is_answered_with_data_from_the_command_line(

@@ -145,7 +145,7 @@ async def test_a_call_that_was_killed_does_not_run_again_under_its_key(
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         result = await session.call("append", {"line": "a", "seconds": 60.0}, idempotency_key="k")
         assert isinstance(result.error, Cancelled) and result.error.outcome == "outcome unknown"
-        assert "killed before the call ended" in result.for_model()
+        assert "killed before the call ended. The call may have run in part or in whole." in result.for_model()
     assert lines(workspace) == ["a"]
 
 

@@ -270,34 +270,47 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 tasks.cancel_scope.cancel()
 
 
-REALTIME = """
+PRIORITIES = """
 import os, re, sys, anyio
 from pathlib import Path
 from toolcell import Supervisor, tool
+from toolcell_sandbox.kernel.syscalls import attempt
 
 @tool
-def scheduled() -> int:
-    "The scheduling policy of this process."
-    return os.sched_getscheduler(0)
+def scheduled() -> tuple[int, int, int]:
+    "The scheduling policy, the nice value and the I/O priority of this process."
+    return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), attempt("ioprio_get", 1, 0)
 
 async def main() -> None:
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    assert attempt("ioprio_set", 1, 0, int(sys.argv[4])) == 0
+    os.setpriority(os.PRIO_PROCESS, 0, -15)
+    os.sched_setscheduler(0, int(sys.argv[2]), os.sched_param(int(sys.argv[3])))
     async with Supervisor([scheduled]) as supervisor:
         session = await supervisor.open_session("worker", workspace=sys.argv[1])
         inside = (await session.call("scheduled")).unwrap()
         mine = Path("/proc/self/task")
         children = [int(pid) for task in mine.iterdir() for pid in (task / "children").read_text().split()]
         assert children
-        assert os.sched_getscheduler(0) == os.SCHED_RR
-        print(sorted({inside, *map(os.sched_getscheduler, children)}) == [os.SCHED_OTHER])
+        assert os.sched_getscheduler(0) == int(sys.argv[2]) and os.getpriority(os.PRIO_PROCESS, 0) == -15
+        outside = {
+            (os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid), attempt("ioprio_get", 1, pid))
+            for pid in children
+        }
+        print({tuple(inside), *outside} == {(os.SCHED_OTHER, 0, 0)})
 
 anyio.run(main)
 """
 
 if os.geteuid() == 0:  # an ordinary user may not take a real-time class
 
-    def test_nothing_inherits_a_real_time_class_from_the_program(tmp_path: Path) -> None:
-        """A tool in that class could keep all other processes of the host from a core."""
-        command = [sys.executable, "-c", REALTIME, str(tmp_path)]
+    @pytest.mark.parametrize(
+        "given", [(os.SCHED_RR, 1, 1 << 13), (os.SCHED_FIFO, 50, 2 << 13), (os.SCHED_OTHER, 0, 1 << 13 | 7)]
+    )
+    def test_nothing_inherits_the_program_s_priority_over_other_processes(
+        tmp_path: Path, given: tuple[int, int, int]
+    ) -> None:
+        """A tool with it could keep all other processes of the host from a core, from most of it, or from a disk.
+        `given`: the policy, its priority, and the I/O priority."""
+        command = [sys.executable, "-c", PRIORITIES, str(tmp_path), *map(str, given)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr

@@ -16,7 +16,8 @@ from toolcell_tools.workspace import WorkspaceReader
 FILES = [
     "a.py", "a.pyc", "b.log", "build/x.o", "build/keep.txt", "src/a.py", "src/build/y.o", "src/gen/z.py",
     "src/deep/gen/w.py", "node_modules/m/index.js", "docs/a.md", "docs/x y.md", "foo/bar/baz", "foo/q/bar/baz",
-    "#hash", "!bang", "star*name", "trailing ", "A1", "b2", "b-", "logs/debug.log", "logs/keep/debug.log",
+    "#hash", "!bang", "star*name", "trailing ", "A1", "b2", "b-", "logs/debug.log", "logs/keep/debug.log", "a b", "]",
+    "\\",
 ]  # fmt: skip
 RULES = [
     "*.pyc", "build", "/build", "build/", "/build/*\n!/build/keep.txt", "*.log\n!b.log", "**/gen", "src/**/gen/",
@@ -24,7 +25,7 @@ RULES = [
     "\\#hash", "\\!bang", "star\\*name", "trailing\\ ", "trailing ", "[ab]*.py", "[!a]*.py",
     "[[:upper:]][[:digit:]]", "[a-b]2", "?.py", "# comment\n\n*.md", "/src/*\n!/src/a.py",
     "logs/**\n!logs/**/\n!logs/keep/debug.log", "a.py/", "b[-]", "[", "a[", "*.p[yz]c", "/", "!", "*/", "//a.py",
-    "\\",
+    "\\", "b\\", "[\\]]", "[[:upper:]", "b[[:punct:]]", "a[[:blank:]]b", "b[[:nope:]2]", "b[z-a2]", "[z-a]*", "[!z-a]2",
 ]  # fmt: skip
 
 
@@ -112,4 +113,7 @@ def test_a_long_broken_rule_takes_no_time(line: str) -> None:
 def test_a_rule_with_an_open_bracket_matches_nothing_as_in_git() -> None:
     rules = NOTHING.below("[\na[\n[a][b\n", "")
     assert not any(rules.has(name, name) for name in ("[", "a[", "a[b"))
-    assert pattern_of("[" * 100_000) and re.fullmatch(pattern_of("a[1].t[t"), "a1.t[t")
+    began = time.process_time()
+    assert pattern_of("[" * 100_000) and pattern_of("[[:a:]" * 20_000) and pattern_of("[\\]" * 30_000)
+    assert time.process_time() - began < 2
+    assert re.fullmatch(pattern_of("a[1].t[t"), "a1.t[t")

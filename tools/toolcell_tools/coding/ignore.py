@@ -14,8 +14,10 @@ MAX_BYTES = 262_144
 """A longer .gitignore is read to here."""
 MAX_LINE = 4_096
 """The most characters of a rule, PATH_MAX. A longer one matches nothing."""
-_GLOB = re.compile(r"\*+|\?|\[[!^]?+\]?+(?:\[:\w+:\]|[^\]])*\]|\\.|[^*?\[\\]+|.", re.DOTALL)
+_GLOB = re.compile(r"\*+|\?|\[[!^]?+\]?+(?:\[:\w*:\]|\\.|[^\]\\])*+\]|\\.|[^*?\[\\]+|.", re.DOTALL)
 _NO_SETS = re.compile(r"\*+|\?|\[|\\.|[^*?\[\\]+|.", re.DOTALL)
+_OPEN = frozenset({"[", "\\"})
+"""The tokens of a set, or an escape, without its end."""
 _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)  # or one character
 
 
@@ -94,7 +96,7 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
     text = text.removeprefix("/")
     if not text:
         return None
-    if "[" in text and "[" in _tokens(text):  # a set without its end
+    if ("[" in text or "\\" in text) and not _OPEN.isdisjoint(_tokens(text)):
         return None
     try:
         pattern = pattern_of(text) + ("/" if is_directory else "/?")
@@ -149,22 +151,41 @@ def _within(glob: str) -> str:
 
 
 def _tokens(glob: str) -> list[str]:
-    """Split a glob in linear time. A bracket that begins no set is a token of its own."""
-    end = glob.rfind("]") + 1  # beyond it, each bracket would be searched for its end to no avail
-    return [*_GLOB.findall(glob, 0, end), *_NO_SETS.findall(glob, end)]
+    """Split a glob in linear time. A bracket that begins no set is a token of its own. So is each one after it:
+    none of them is searched for its end."""
+    tokens: list[str] = []
+    for found in _GLOB.finditer(glob):
+        if found[0] == "[":
+            return tokens + _NO_SETS.findall(glob, found.start())
+        tokens.append(found[0])
+    return tokens
 
 
 def _set(characters: str) -> str:
-    """The characters and ranges between the brackets, as a regular expression has them."""
-    named = re.sub(r"\[:(\w+):\]", lambda found: _CLASSES.get(found[1], ""), characters)
-    return _RANGE.sub(lambda found: "-".join(re.escape(end[-1]) for end in found.groups() if end), named)
+    """The characters and ranges between the brackets, as a regular expression has them. Raises re.error for a class of
+    characters that there is not."""
+    try:
+        named = re.sub(r"\[:(\w*):\]", lambda found: _CLASSES[found[1]], characters)
+    except KeyError as error:
+        raise re.error(f"there is no class of characters {error}") from None
+    return _RANGE.sub(_range, named)
+
+
+def _range(found: re.Match[str]) -> str:
+    ends = [end[-1] for end in found.groups() if end]
+    return "-".join(map(re.escape, ends if ends == sorted(ends) else ends[:1]))  # as git: of z-a, only z
 
 
 _CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
+    "blank": " \t",
+    "cntrl": "\0-\x1f\x7f",
     "digit": "0-9",
+    "graph": "!-~",
     "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
     "space": " \t\n\r\f\v",
     "upper": "A-Z",
     "xdigit": "0-9A-Fa-f",
