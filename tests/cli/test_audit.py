@@ -112,7 +112,7 @@ async def test_a_reader_that_has_enough_is_no_error(session: Session, tmp_path: 
     os.close(reads)
     command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", "export", "--state", str(tmp_path / "state")]
     with open(writes, "wb") as out:
-        started = partial(subprocess.run, command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        started = partial(subprocess.run, command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
         done = await anyio.to_thread.run_sync(started)
     assert (done.returncode, done.stderr) == (0, "")
 
