@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,17 @@ async def test_a_changed_byte_is_damage(session: Session, tmp_path: Path) -> Non
     (copy / "journal.log").write_bytes(changed)
     done = await anyio.to_thread.run_sync(audit, copy, "verify")
     assert done.returncode == 1 and "The journal is damaged. Entry" in done.stderr
+
+
+async def test_a_reader_that_has_enough_is_no_error(session: Session, tmp_path: Path) -> None:
+    await session.call("greet", {"name": "ann"})
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", "export", "--state", str(tmp_path / "state")]
+    with open(writes, "wb") as out:
+        started = partial(subprocess.run, command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = await anyio.to_thread.run_sync(started)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_follow_prints_what_comes(session: Session, tmp_path: Path) -> None:

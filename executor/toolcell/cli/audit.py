@@ -1,6 +1,7 @@
 """`toolcell audit`: read the journal of a state directory, even while a supervisor writes to it."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 
@@ -79,11 +80,14 @@ def guarded(run: Callable[[], None]) -> int:
     except BrokenChain as error:
         click.echo(printable(f"The journal is damaged. {error} {error.cure}"), err=True)
         return 1
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:  # the reader, such as head(1), has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at its end
+        return 0
     except (UsageError, OSError) as error:
         click.echo(printable(str(error)), err=True)
         return 2
-    except (KeyboardInterrupt, BrokenPipeError):
-        return 0
     return 0
 
 

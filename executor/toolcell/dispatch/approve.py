@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied
+from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
 from toolcell.approvals.store import Unusable
 from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
@@ -150,9 +150,8 @@ async def _answer(
     try:
         standing = await in_thread(partial(store.covering, request))
         if standing is not None:
-            record_approval(
-                context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by
-            )
+            words = f"approved by the standing approval {standing.id}"
+            record_approval(context, request, words, by=standing.approved_by, standing=standing)
             return Approved(), "approved"
         for id, why in await in_thread(partial(store.refused, request)):
             record_approval(context, request, f"the approval {id} {why}", event="refused")
@@ -190,6 +189,7 @@ def record_approval(
     used: bool = False,
     is_earlier: bool = False,
     answered_at: float | None = None,
+    standing: StandingApproval | None = None,
 ) -> None:
     """Record an event of a request for approval or confirmation. `is_earlier`: an earlier call made the request.
     `answered_at`: the time of the answer, if it may be long before this record."""
@@ -202,6 +202,9 @@ def record_approval(
         data |= {"made_by": request.call_id, "made_at": request.created_at}
     if answered_at is not None:
         data["answered_at"] = answered_at
+    if standing is not None:
+        data |= {"agent": standing.agent_id, "session": standing.session_id, "pattern": dict(standing.pattern)}
+        data["expires_at"] = standing.expires_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))

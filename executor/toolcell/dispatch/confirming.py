@@ -65,7 +65,7 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
         return Standing([], pending=asked.id, hint=asked.hint)
     context.caller.tally.questions.discard(asked.id)
     words = "confirmed" if isinstance(answer, Approved) else "not confirmed"
-    approve.record_approval(context, asked, words, by=by, used=True)
+    approve.record_approval(context, asked, words, by=by, used=True, is_earlier=True)
     return Standing([*map(_field, asked.given), _field(_said(asked, answer))], asked.approved)
 
 

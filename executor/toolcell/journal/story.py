@@ -228,10 +228,21 @@ def _approval(data: Any, asked: set[str]) -> str:
         return f"An earlier answer does not hold for this call: {data['answer']}."
     if data.get("used"):
         at = f" at {time_of(data['answered_at'])}" if "answered_at" in data else ""
-        return f"The request {request} was {data['answer']} by {by}{at}."
+        made = f", which the call {data['made_by']} made at {time_of(data['made_at'])}," if "made_at" in data else ""
+        return f"The request {request}{made} was {data['answer']} by {by}{at}."
     if request in asked:
         return f"The request {request} has ended: {data['answer']}."
-    return f"Nobody was asked: {data['answer']}{f', given by {by}' if data.get('by') else ''}."
+    return f"Nobody was asked: {data['answer']}{_scope(data)}{f', given by {by}' if data.get('by') else ''}."
+
+
+def _scope(data: Any) -> str:
+    """For which calls a standing approval holds, and until when."""
+    if "pattern" not in data:
+        return ""
+    where = f"in the session {data['session']}" if data["session"] else f"by the agent {data['agent']}"
+    pattern = ", ".join(f"{name}={glob}" for name, glob in data["pattern"].items())
+    which = f" with {pattern}" if pattern else ""
+    return f" of calls of {data['tool']} {where}{which}, until {time_of(data['expires_at'])}"
 
 
 _OUTCOMES = {

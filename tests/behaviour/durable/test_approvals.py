@@ -138,6 +138,38 @@ async def test_the_story_of_a_call_says_when_an_earlier_request_was_made_and_ans
     assert f"was approved by bob at {time_of(entry.answered_at)}." in told
 
 
+async def test_the_story_of_a_call_says_for_which_calls_a_standing_approval_holds(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        standing = approvals.approve(id, pattern={"amount": "?"}, by="bob")
+    assert standing is not None
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("pay", {"amount": 7}, call_id="later")
+    told = await command(state, "show", "later", of="audit")
+    scope = f"of calls of pay by the agent agent with amount=?, until {time_of(standing.expires_at)}, given by bob."
+    assert f"Nobody was asked: approved by the standing approval {standing.id} {scope}" in told
+
+
+async def test_the_story_of_a_call_says_which_call_had_asked_for_its_confirmation(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([remove], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        asked = await session.call("remove", {"path": "a"}, call_id="first")
+        supervisor.approvals.deny(asked.confirmation, by="bob")
+        await session.call("remove", {"path": "a"}, call_id="second")
+        request = supervisor.approvals.get(asked.confirmation).request
+    assert request is not None
+    told = await command(state, "show", "second", of="audit")
+    made = f"which the call first made at {time_of(request.created_at)}, was not confirmed by bob."
+    assert f"The request {request.id}, {made}" in told
+
+
 async def test_a_list_shows_the_seconds_that_are_left_of_the_last_minute_and_none_of_a_withdrawn_request(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
