@@ -71,6 +71,12 @@ async def test_list_has_what_was_just_written_whether_or_not_it_is_in_the_index(
         assert f"call-{number}" in listed and listed.count("\n") == 1
 
 
+async def test_a_list_of_nothing_says_so(session: Session, tmp_path: Path) -> None:
+    done = await anyio.to_thread.run_sync(audit, tmp_path / "state", "list", "--kind", "cal", "--session", "w")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "The journal has no record with --kind 'cal' and --session 'w'.\n"
+
+
 async def test_json_has_every_fact(session: Session, tmp_path: Path) -> None:
     lines = (await ran(tmp_path / "state", "list", "--session", "w", "--json")).splitlines()
     found = [json.loads(line) for line in lines]

@@ -40,6 +40,9 @@ def show_list(state: str | None, *, kind: str | None, session: str | None, last:
         where, tuple(value for _column, value in conditions), wanted=_wanted(kind, session), last=last
     )
     _print(found, as_json=as_json)
+    if not found:
+        asked = [f"--{column} {value!r}" for column, value in conditions]
+        click.echo(f"The journal has no record{' with ' if asked else ''}{' and '.join(asked)}.", err=True)
 
 
 def show_call(state: str | None, call: str, *, as_json: bool) -> None:

@@ -133,7 +133,7 @@ class Outcome:
 
 
 UNRECORDED = "The call was not run, because it could not be recorded: its supervisor's disk may be full."
-UNRECORDED_CURE = "Look at the disk of the state directory: is it full? `toolcell status` says what is wrong."
+UNRECORDED_CURE = "`toolcell status` says what is wrong with the state directory, for example that its disk is full."
 SOON_S = 0.1
 """Seconds to wait before retrying after a transient failure."""
 NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
