@@ -140,6 +140,7 @@ SMOKE = (
     "wire/test_frames.py",
     "wire/test_messages.py",
     "wire/test_protocol.py",
+    "workplaces/test_record.py::test_what_was_written_is_read",
 )
 """The main path of each package, by module or by test; about 30 s on two cores."""
 
