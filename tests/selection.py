@@ -90,6 +90,7 @@ SMOKE = (
     "mcp/client/test_register.py",
     "test_batch.py",
     "test_channel_policy.py",
+    "test_misuse.py",
     "test_patterns.py",
     "test_policy.py",
     "test_web_rules.py",
