@@ -90,6 +90,7 @@ SMOKE = (
     "mcp/client/test_register.py",
     "test_batch.py",
     "test_channel_policy.py",
+    "test_misuse.py",
     "test_patterns.py",
     "test_policy.py",
     "test_web_rules.py",
@@ -140,6 +141,7 @@ SMOKE = (
     "wire/test_frames.py",
     "wire/test_messages.py",
     "wire/test_protocol.py",
+    "workplaces/test_record.py::test_what_was_written_is_read",
 )
 """The main path of each package, by module or by test; about 30 s on two cores."""
 

@@ -42,7 +42,7 @@ class Targets:
                         targets[target] = _merged(tuple(owner), targets.get(target))
             elif stat.S_ISREG(seen.mode) and any(name in SETTINGS for name in seen.names):
                 for part, place in _named_by(self._root, path, self._prefix):
-                    names = tuple(GIT_PARTS[part] if name else "" for name in seen.names)
+                    names: Names = tuple(GIT_PARTS[part] if name else "" for name in seen.names)
                     targets[place] = _merged(targets.get(place, names), names)
         for target, names in targets.items():
             if target.startswith(self._prefix):

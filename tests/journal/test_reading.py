@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,7 +105,9 @@ def test_a_follower_gets_what_is_written_from_now_on_and_notices_another_log(
     reader: JournalReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, _found = opened(tmp_path)
-    happenings = iter([lambda: journal.write(end("d")), lambda: os.truncate(tmp_path / "log", 40)])
+    happenings: Iterator[Callable[[], None]] = iter(
+        [lambda: journal.write(end("d")), lambda: os.truncate(tmp_path / "log", 40)]
+    )
     between = SimpleNamespace(sleep=lambda _seconds: next(happenings)())  # two looks
     monkeypatch.setattr("toolcell.journal.reading.time", between)
     followed = reader.follow(lambda record: record.kind == "call")

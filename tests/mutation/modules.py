@@ -223,7 +223,10 @@ MODULES: dict[str, Held] = {
     ),
     **beside(
         "executor/toolcell/workplaces",
-        dict.fromkeys(("cleanup", "record", "runtime"), held("behaviour/lifetime/test_untidy_end")),
+        {
+            name: held(f"workplaces/test_{name}", "workplaces/test_cleanup", "behaviour/lifetime/test_untidy_end")
+            for name in ("cleanup", "record", "runtime")
+        },
     ),
     **beside(
         "executor/toolcell/wire",

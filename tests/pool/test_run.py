@@ -6,6 +6,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from toolcell.pool.reactor import Waiter
 from toolcell.pool.run import FAILURE_CHARS, SOON_S, CellKey, Outcome, unavailable
 from toolcell.wire.messages import Failed
 from toolcell_sandbox import Limits
@@ -41,7 +42,8 @@ def test_a_key_replaces_one_that_differs_in_its_protected_paths_only() -> None:
 
 def test_the_first_outcome_of_a_run_stays() -> None:
     run = FakeRun("c1", spec())
-    run.waiter = waiter = FakeWaiter()
+    waiter = FakeWaiter()
+    run.waiter = cast("Waiter[Outcome]", waiter)
     first = Outcome(ending="timeout")
     assert run.end(first, run.queued_at + 3.0)
     assert not run.end(Outcome(ending="result"), run.queued_at + 9.0)
@@ -53,7 +55,7 @@ def test_the_time_of_a_run_is_that_in_the_queue_and_that_in_its_cell() -> None:
     run = FakeRun("c1", spec())
     run.started_at = run.queued_at + 2.0
     run.end(Outcome(ending="result"), run.queued_at + 7.0)
-    assert (run.used["queue_s"], run.used["wall_s"]) == (pytest.approx(2.0), pytest.approx(5.0))
+    assert run.used["queue_s"] == pytest.approx(2.0) and run.used["wall_s"] == pytest.approx(5.0)
 
 
 def test_the_use_of_one_run_is_not_that_of_another() -> None:

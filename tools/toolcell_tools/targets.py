@@ -6,7 +6,9 @@ from urllib.parse import unquote
 
 from .dialect import DEFAULT, Schema, draft_of, references, subschemas
 
-__all__ = ["Targets", "UnresolvedReference", "targets"]
+__all__ = ["Targets", "UnresolvedReference", "is_index", "targets"]
+
+MOST_DIGITS = 9
 
 Targets = dict[int, list[Schema]]
 """From the id() of a schema that has a reference to the schemas that it may lead to: several if it is dynamic."""
@@ -44,6 +46,11 @@ def _is_named(schema: dict[str, Any]) -> bool:
     return any(key in schema for key in ("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef"))
 
 
+def is_index(step: str) -> bool:
+    """Whether a step of a JSON Pointer may be an index. int() refuses numbers of thousands of digits."""
+    return step.isascii() and step.isdecimal() and len(step) <= MOST_DIGITS
+
+
 def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:
     """The target of a JSON Pointer (RFC 6901): "#" or "#/…"."""
     here: Any = schema
@@ -51,7 +58,7 @@ def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(here, dict) and key in here:
             here = cast("dict[str, Any]", here)[key]
-        elif isinstance(here, list) and key.isdecimal() and int(key) < len(items := cast("list[Any]", here)):  # type: ignore[redundant-cast]
+        elif isinstance(here, list) and is_index(key) and int(key) < len(items := cast("list[Any]", here)):  # type: ignore[redundant-cast]
             here = items[int(key)]
         else:
             raise UnresolvedReference(reference)
@@ -90,7 +97,7 @@ def _by_identifiers(schema: dict[str, Any]) -> Targets:
         for keyword, reference in references(one):
             try:
                 resolved = here.lookup(reference)
-            except (Unresolvable, ValueError, KeyError) as failure:
+            except (Unresolvable, ValueError, KeyError, TypeError) as failure:  # TypeError: a step into a number
                 raise UnresolvedReference(reference) from failure
             found.setdefault(id(one), []).append(resolved.contents)
             if keyword != "$ref":

@@ -16,39 +16,33 @@ from typing import Any
 import pytest
 from tests import programs
 from tests.ordinary import AS_USER, USER
+from tests.workplaces.conftest import Place, place
 
 import toolcell
 from toolcell import Profile, RecentJournal, Supervisor
 from toolcell.errors import UsageError
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import cgroups_of
-from toolcell.workplaces import cleanup, runtime
-from toolcell.workplaces.cleanup import clean
-from toolcell.workplaces.record import REWRITE_BYTES, RunRecord
+from toolcell.workplaces import runtime
 from toolcell.workplaces.runtime import RuntimeDirectory
 from toolcell_sandbox.profile import python_paths
-from toolcell_sandbox.quarantine import Quarantine
 
+__all__ = ["place"]
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 VICTIM = Path(__file__).parent / "victim.py"
 SOURCE = Path(toolcell.__file__).parent.parent
 
 
 @dataclass
-class Scene:
-    """A separate runtime directory, temporary directory and workspace, and the running victims."""
+class Scene(Place):
+    """A place with a workspace, and the running victims."""
 
-    path: Path
     uid: int = 0
     victims: list[programs.Started] = field(default_factory=list[programs.Started])
 
     @property
     def workspace(self) -> Path:
         return self.path / "project"
-
-    @property
-    def records(self) -> list[Path]:
-        return sorted((self.path / "run" / "toolcell").glob("*.record"))
 
     def start(self, *words: str) -> tuple[programs.Started, dict[str, Any]]:
         """Start a victim, and wait until it has a call in flight. Return the victim, and what it has made."""
@@ -70,14 +64,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene(warm: None, open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    scene = Scene(Path(tempfile.mkdtemp(dir=open_directory)))
-    scene.path.chmod(0o755)
-    for name in ("run", "temporary", "project"):
-        (scene.path / name).mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.path / "run"))
-    monkeypatch.setenv("TMPDIR", str(scene.path / "temporary"))
-    monkeypatch.setattr(tempfile, "tempdir", str(scene.path / "temporary"))
+def scene(warm: None, place: Place) -> Iterator[Scene]:
+    scene = Scene(place.path)
+    scene.workspace.mkdir(mode=0o700)
     yield scene
     for victim in scene.victims:
         victim.kill()
@@ -229,227 +218,6 @@ async def test_cgroups_below_another_parent_group_are_removed(
             assert list(cgroups_of(victim.pid)) == []
     finally:
         os.rmdir(elsewhere)
-
-
-# -- records that are not what they say --------------------------------------------------------------------------------
-
-
-def test_a_runtime_directory_that_is_made_under_any_umask_is_the_users(scene: Scene) -> None:
-    code = "import os; os.umask(0o777); from toolcell.workplaces.runtime import RuntimeDirectory as R; print(R().path)"
-    command = [sys.executable, "-c", code]
-    if os.geteuid() == 0:
-        os.chown(scene.path / "run", USER, USER)
-        shown = [*python_paths(), str(SOURCE.parent), str(scene.path)]
-        command = [sys.executable, str(AS_USER), str(USER), *shown, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    made = scene.path / "run" / "toolcell"
-    assert (done.stderr, done.stdout) == ("", f"{made}\n") and made.stat().st_mode & 0o777 == 0o700
-
-
-def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", name: str = "1-forged") -> Path:
-    """A record of a process that no longer exists."""
-    first = ["toolcell", 1, pid or 2**22 + 5, 17, boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
-    directory = scene.path / "run" / "toolcell"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    path = directory / f"{name}.record"
-    words = [[*first, os.stat("/proc/self/ns/pid").st_ino], *lines]
-    path.write_text("".join(json.dumps(line) + "\n" for line in words))
-    return path
-
-
-def cleaned(scene: Scene, within_s: float = 10.0) -> list[Any]:
-    directory = RuntimeDirectory()
-    try:
-        return list(clean(directory, Quarantine(str(scene.path / "quarantine")), within_s))
-    finally:
-        directory.close()
-
-
-def as_noted(kind: str, path: Path) -> list[object]:
-    info = os.stat(path, follow_symlinks=False)
-    return ["directory", kind, str(path), info.st_dev, info.st_ino]
-
-
-def test_a_record_that_grows_drops_what_is_over(scene: Scene) -> None:
-    record, names = RunRecord(), ("a-name",)
-    record.begin(RuntimeDirectory())
-    try:
-        record.enter((("/srv/in-flight",), names), 1, ())
-        sizes = []
-        for number in range(2_000):
-            trees = ((f"/srv/{number:0200}",), names)
-            record.enter(trees, 1, ())
-            record.leave(trees)
-            sizes.append(os.stat(record.path).st_size)
-        assert max(sizes) < 3 * REWRITE_BYTES and sizes[-1] != max(sizes)
-        text = Path(record.path).read_text()
-        assert "/srv/in-flight" in text and text.count("/srv/0") < 1_000
-    finally:
-        record.end()
-
-
-def test_a_directory_that_is_filled_while_it_is_removed_is_no_success(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-aaaaaaaa"
-    outputs.mkdir(mode=0o700)
-    (outputs / "late").write_text("written behind the look")
-    record = a_record(scene, as_noted("outputs", outputs))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", lambda _fd: [])
-        with pytest.raises(OSError, match="not empty"):
-            cleanup._remove("outputs", str(outputs), (outputs.stat().st_dev, outputs.stat().st_ino))
-    assert cleaned(scene) == [] and not outputs.exists() and not record.exists()
-
-
-def test_a_forged_record_removes_nothing_that_no_supervisor_made(scene: Scene) -> None:
-    temporary = scene.path / "temporary"
-    precious, wide, link = (temporary / f"toolcell-outputs-{each * 8}" for each in "abc")
-    named_otherwise = temporary / "precious"
-    other_inode = temporary / "toolcell-outputs-dddddddd"
-    for path in (precious, wide, named_otherwise, other_inode):
-        path.mkdir(mode=0o700)
-        (path / "file").write_text("precious")
-    wide.chmod(0o755)
-    link.symlink_to(precious)
-    through = temporary / "through"
-    through.symlink_to(temporary)
-    others = temporary / "toolcell-outputs-eeeeeeee"
-    others.mkdir(mode=0o700)
-    if os.geteuid() == 0:
-        os.chown(others, USER, USER)
-    forged = [
-        ["directory", "outputs", "/etc", os.stat("/etc").st_dev, os.stat("/etc").st_ino],
-        ["directory", "outputs", str(other_inode), 1, 2],
-        ["directory", "outputs", str(through / precious.name), precious.stat().st_dev, precious.stat().st_ino],
-        ["cgroup", str(named_otherwise), named_otherwise.stat().st_dev, named_otherwise.stat().st_ino],
-        as_noted("outputs", wide),
-        as_noted("outputs", named_otherwise),
-        as_noted("outputs", link),
-        *([as_noted("outputs", others)] if os.geteuid() == 0 else []),
-    ]
-    record = a_record(scene, *forged)
-    assert cleaned(scene) == []
-    assert not record.exists() and os.path.isdir("/etc") and link.is_symlink()
-    for path in (precious, wide, named_otherwise, other_inode):
-        assert (path / "file").read_text() == "precious"
-    assert os.geteuid() or others.is_dir()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"[]\n", b"{\n", b'["toolcell",2,1,1,"",1]\n', b"[" * 100_000 + b"\n", b"\xff\n", b"null\n[1]\n"],
-    ids=["empty", "no header", "no JSON", "another version", "too deep", "no text", "not a header"],
-)
-def test_a_record_that_no_supervisor_has_written_is_put_aside(scene: Scene, text: bytes) -> None:
-    record = a_record(scene)
-    record.write_bytes(text)
-    assert cleaned(scene) == []
-    assert not record.exists() and record.with_suffix(".aside").read_bytes() == text
-
-
-def test_of_the_records_put_aside_the_latest_eight_are_kept(scene: Scene) -> None:
-    records = [a_record(scene, name=f"{number}-forged") for number in range(10)]
-    for record in records:
-        record.write_bytes(b"nonsense")
-        assert cleaned(scene) == []
-        time.sleep(0.01)  # a tick of the file system's clock
-    assert [record.with_suffix(".aside").exists() for record in records] == [False] * 2 + [True] * 8
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ["directory", "outputs", "relative/path", 1, 2],
-        ["directory", "outputs", "/tmp/../etc", 1, 2],
-        ["directory", "home", "/root", 1, 2],
-        ["enter", 7, 0],
-        ["names", 0, [1]],
-        ["something", 1],
-    ],
-    ids=str,
-)
-def test_a_record_with_one_odd_line_is_put_aside_whole(scene: Scene, line: list[object]) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
-    outputs.mkdir(mode=0o700)
-    record = a_record(scene, as_noted("outputs", outputs), line)
-    assert cleaned(scene) == []
-    assert outputs.exists() and record.with_suffix(".aside").exists()
-
-
-def test_a_record_whose_last_line_was_cut_off_is_good_for_the_others(scene: Scene) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
-    outputs.mkdir(mode=0o700)
-    (outputs / "file").write_text("long")
-    record = a_record(scene, as_noted("outputs", outputs))
-    with record.open("a") as file:
-        file.write('["direct')
-    assert cleaned(scene) == []
-    assert not outputs.exists() and not record.exists()
-
-
-def test_a_record_of_a_pid_that_has_been_given_to_another_process_is_a_dead_ones(scene: Scene) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
-    outputs.mkdir(mode=0o700)
-    record = a_record(scene, as_noted("outputs", outputs), ["process", os.getpid(), 17], pid=os.getpid())
-    started = time.monotonic()
-    cleaned(scene)
-    assert not outputs.exists() and not record.exists()
-    assert time.monotonic() - started < 1.5, "it waited for a process that is not the record's"
-
-
-def test_a_hundred_dead_records_are_cleaned_up_at_once(scene: Scene) -> None:
-    outputs = [scene.path / "temporary" / f"toolcell-outputs-{number:08}" for number in range(100)]
-    for number, path in enumerate(outputs):
-        path.mkdir(mode=0o700)
-        a_record(scene, as_noted("outputs", path), name=f"{number}-dead")
-    assert cleaned(scene) == []
-    assert not any(path.exists() for path in outputs) and scene.records == []
-
-
-def test_a_clean_up_that_has_no_time_leaves_the_records_to_the_next_one(scene: Scene) -> None:
-    for number in range(3):
-        a_record(scene, name=f"{number}-dead")
-    cleaned(scene, within_s=-1.0)
-    assert len(scene.records) == 3
-    cleaned(scene)
-    assert scene.records == []
-
-
-def test_a_record_is_written_anew_when_it_has_grown(scene: Scene) -> None:
-    record = RunRecord()
-    record.begin(RuntimeDirectory())
-    trees = (("/srv/project",), tuple(f".name-{number}" for number in range(50)))
-    sizes: list[int] = []
-    for number in range(40_000):
-        record.enter(trees, number, ())
-        record.leave(trees)
-        if number % 1000 == 0:
-            sizes.append(os.path.getsize(record.path))
-    assert max(sizes) < 300_000 and len(scene.records) == 1
-    record.enter(trees, 1, ())
-    assert b".name-49" in Path(record.path).read_bytes()
-    record.end()
-    assert scene.records == []
-
-
-def test_outputs_are_removed_with_the_directories_that_somebody_made_in_them(scene: Scene) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
-    (outputs / "directory" / "below").mkdir(parents=True)
-    outputs.chmod(0o700)
-    (outputs / "directory" / "file").write_text("long")
-    record = a_record(scene, as_noted("outputs", outputs))
-    assert cleaned(scene) == []
-    assert not outputs.exists() and not record.exists()
-
-
-def test_a_record_that_is_too_large_to_be_read_is_put_aside(scene: Scene) -> None:
-    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
-    outputs.mkdir(mode=0o700)
-    record = a_record(scene, as_noted("outputs", outputs))
-    os.truncate(record, 64 * 1024 * 1024 + 1)
-    assert cleaned(scene) == []
-    assert outputs.exists() and record.with_suffix(".aside").exists() and not record.exists()
 
 
 CUT_OFF = """

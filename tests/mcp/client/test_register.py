@@ -101,3 +101,17 @@ def test_a_refused_schema_is_judged_once() -> None:
     bad = entry("a", inputSchema={"type": "object", "$ref": "#/nowhere"})
     first, second = kept.take([bad]), kept.take([bad])
     assert first == second and first[0] == [] and "cannot be offered" in first[1][0]
+
+
+@pytest.mark.parametrize("reference", ["#/allOf/" + "9" * 5_000, "#/maxProperties/0"], ids=["huge index", "number"])
+def test_a_tool_whose_schema_refers_to_nothing_takes_no_other_with_it(reference: str) -> None:
+    odd = {
+        "type": "object",
+        "allOf": [{}],
+        "maxProperties": 5,
+        "properties": {"a": {"$ref": reference}},
+        "$defs": {"x": {"$anchor": "x"}} if "max" in reference else {},
+    }
+    tools, wrong = register().take([entry("good"), {"name": "odd", "inputSchema": odd}])
+    assert [tool.name for tool in tools] == ["good"]
+    assert len(wrong) == 1 and "the tool 'odd' cannot be offered" in wrong[0]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
+from toolcell_tools.targets import is_index
+
 from .report import Unexportable
 
 __all__ = [
@@ -203,7 +205,7 @@ class _Canonical:
         for part in map(unescape, reference[2:].split("/")):
             if isinstance(found, Mapping) and part in found:
                 found = cast("Mapping[str, Any]", found)[part]
-            elif isinstance(found, list) and part.isdecimal() and int(part) < len(cast("list[object]", found)):
+            elif isinstance(found, list) and is_index(part) and int(part) < len(cast("list[object]", found)):
                 found = cast("list[object]", found)[int(part)]
             else:
                 raise Unexportable(at, "$ref", f"nothing is at {reference!r}")
