@@ -1,13 +1,12 @@
 """The share of the cores of a session with many running calls."""
 
-import ctypes
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.slices import HAS_SLICES, slice_of
 
 from toolcell.pool.rivals import (
     MOST_NICE,
@@ -21,16 +20,6 @@ from toolcell.pool.rivals import (
     renice,
     take_back,
 )
-from toolcell_sandbox.kernel.syscalls import syscall
-
-HAS_SLICES = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 12)
-
-
-def slice_of(pid: int) -> int:
-    """The slice of a process in nanoseconds, sched_runtime of sched_getattr(2); 0 before Linux 6.12."""
-    attributes = ctypes.create_string_buffer(48)
-    syscall("sched_getattr", pid, attributes, 48, 0, step="read the slice")
-    return int(struct.unpack_from("=Q", attributes, 24)[0])
 
 
 def test_a_session_alone_has_no_rival() -> None:

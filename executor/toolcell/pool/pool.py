@@ -308,8 +308,9 @@ class Pool:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
         calls = self._sharing(session_id, now, running) if running > 1 else 1
-        if calls > 1 or cell.lowered:  # before the call is sent: the process would wake up and take this core
-            cell.lower(calls, yields=calls > 1 and session_id in self._core_use.yielding)
+        yields = session_id in self._core_use.yielding
+        if calls > 1 or yields or cell.lowered:  # before the call is sent: the process would wake up and take this core
+            cell.lower(calls, yields=yields)
         try:
             cell.assign(run, now)
         except Unpackable as error:
@@ -770,8 +771,9 @@ class Pool:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
             calls = self._sharing(session_id, now, self._running.get(session_id, 0))
-            if calls > 1 or cell.lowered:  # a long call gets its weight back when the others are over
-                cell.lower(calls, yields=calls > 1 and session_id in self._core_use.yielding)
+            yields = session_id in self._core_use.yielding
+            if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
+                cell.lower(calls, yields=yields)
 
     def _prune(self) -> None:
         now = _now()

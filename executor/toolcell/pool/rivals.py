@@ -130,16 +130,21 @@ def may_undo() -> bool:
         return False
 
 
+def set_slice(pid: int, *, long: bool) -> None:
+    """Give a process a long slice (`SLICE_NS`), or the default one, as far as this user may. Raises OSError if the
+    process has ended."""
+    nice, slice_ns = os.getpriority(os.PRIO_PROCESS, pid), SLICE_NS if long else 0
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, _SCHED_FLAG_KEEP_POLICY, nice, 0, slice_ns, 0, 0)
+    attempt("sched_setattr", pid, attributes, 0)  # without it, the process has its share, and others wait a little
+
+
 def _schedule(pid: int, nice: int) -> None:
     """Set the nice value of a process, as far as this user may, and its slice: a long one with a value above ours,
     otherwise the default. Raises OSError if the process has ended."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, pid, max(nice, own))
-    now = os.getpriority(os.PRIO_PROCESS, pid)
-    slice_ns = SLICE_NS if nice > own else 0
-    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, _SCHED_FLAG_KEEP_POLICY, now, 0, slice_ns, 0, 0)
-    attempt("sched_setattr", pid, attributes, 0)  # without it, the process has its share, and others wait a little
+    set_slice(pid, long=nice > own)
 
 
 def renice(pid: int, nice: int) -> bool:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
+from tests.slices import HAS_SLICES, slice_of
 
 from toolcell import Session, Supervisor, tool
 from toolcell.pool.plan import HELD_S
+from toolcell.pool.rivals import SLICE_NS
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox import Cgroup
 
@@ -199,6 +202,12 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 found.append(((group / "cpu.idle").read_text().strip(), int((group / "cpu.shares").read_text())))
         return found
 
+    def slices(supervisor: Supervisor, session: Session) -> set[int]:
+        """The slices of the inits of these cells, and of their children."""
+        cells = [cell for cell in runtime_of(supervisor).pool.cells.values() if cell.spec.key.session_id == session.id]
+        inits = [psutil.Process(cell.pid) for cell in cells if cell.run is not None]
+        return {slice_of(process.pid) for init in inits for process in (init, *init.children())}
+
     async def until_shares(supervisor: Supervisor, session: Session, wanted: Callable[[str, int], bool]) -> None:
         with anyio.fail_after(10):
             while not all(wanted(*each) for each in shares(supervisor, session)):
@@ -222,7 +231,9 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                     while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
                         await quiet.call("rest", {"seconds": 0.0})
                         await anyio.sleep(0.01)
+                assert not HAS_SLICES or slices(supervisor, many) == {SLICE_NS}
                 await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                assert slices(supervisor, many) == {slice_of(0)}
                 tasks.cancel_scope.cancel()
 
     async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:

@@ -287,7 +287,8 @@ class Cell(Stateful):
         if self.cgroup is not None and self.cgroup.can_weigh:
             with suppress(SandboxError):  # no descriptor is left: the pool's next look tries again
                 self.cgroup.weigh(calls, yields=yields)
-            self.lowered = calls > 1
+            self._meter.lengthen(long=yields)
+            self.lowered = calls > 1 or yields
         elif not self._kept:
             nice = nice_of(calls)
             self._meter.lower(nice)

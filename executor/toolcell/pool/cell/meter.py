@@ -3,10 +3,11 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Final
 
 from toolcell.pool.processes import first_child, first_children, open_children
-from toolcell.pool.rivals import lower, renice, take_back
+from toolcell.pool.rivals import lower, renice, set_slice, take_back
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
@@ -30,6 +31,7 @@ class Meter:
         "_cgroup",
         "_children_fd",
         "_cpu_before",
+        "_has_long",
         "_init_nice",
         "_init_pid",
         "_kept",
@@ -49,6 +51,7 @@ class Meter:
         self._kept = kept
         self.nice = 0  # that the call process was given; _INHERITED if it may have one that it was not given
         self._init_nice = self._init_pid = 0
+        self._has_long = False  # whether the init and its children have long slices
         self._standby = standby
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
@@ -128,6 +131,15 @@ class Meter:
                 take_back(pid, before)
             if self.nice == _INHERITED:
                 self.nice = 0
+
+    def lengthen(self, *, long: bool) -> None:
+        """Give the init and its children, and so what they fork later, long slices, or the default again."""
+        if long != self._has_long:
+            self._has_long = long
+            children = first_children(self._children_fd) if self._children_fd >= 0 else ()
+            for pid in (self._init_pid, *children):
+                with suppress(OSError):  # it has ended
+                    set_slice(pid, long=long)
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the
