@@ -241,6 +241,20 @@ async def test_what_was_approved_does_not_run_after_its_session_was_closed(super
     assert "withdrawn" in record.data["answer"]
 
 
+async def test_the_approver_of_one_call_is_asked_only_if_the_session_has_none(supervise: Any, workspace: Path) -> None:
+    own, of_all = Person(), Person(Denied("not here"))
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("destroy", {"what": "it"}, approver=own)).output == "destroyed it"
+        error = (await session.call("destroy", {"what": "it"})).error
+        assert isinstance(error, PermissionDenied) and "nobody can be asked" in error.message
+    async with supervise(TOOLS, approver=of_all) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("destroy", {"what": "it"}, approver=own)).error
+        assert isinstance(error, PermissionDenied) and error.message == "not here"
+    assert (len(own.asked), len(of_all.asked)) == (1, 1)
+
+
 async def test_a_call_whose_approver_closes_the_session_is_cancelled(supervise: Any, workspace: Path) -> None:
     class Closer(Person):
         async def approve(self, request: ApprovalRequest) -> Any:
