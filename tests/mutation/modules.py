@@ -127,8 +127,13 @@ MODULES: dict[str, Held] = {
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
             "state/signing": held("state/test_signing", "approvals/test_store"),
-            **dict.fromkeys(
-                ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
+            **dict.fromkeys(("journal/chain", "journal/durable"), held("journal/test_chain", "journal/test_durable")),
+            "journal/log": held(
+                "journal/test_log",
+                "journal/test_segments",
+                "journal/test_chain",
+                "journal/test_durable",
+                far=("tests/behaviour/durable/test_disk.py",),
             ),
             "journal/redact": held("journal/test_redact"),
             "journal/reading": held(
@@ -138,7 +143,7 @@ MODULES: dict[str, Held] = {
             "state/overlap": held("state/test_overlap"),
             "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
             "state/migrations": held("state/test_migrations"),
-            "state/results": held("behaviour/durable/test_results"),
+            "state/results": held("state/test_results", "behaviour/durable/test_results"),
         },
     ),
     **beside(
@@ -147,7 +152,9 @@ MODULES: dict[str, Held] = {
             "permit": held(
                 "dispatch/test_permit", "test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"
             ),
-            "approve": held("behaviour/calls/test_approval", "behaviour/durable/test_approvals"),
+            "approve": held(
+                "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
+            ),
             "admit": held("behaviour/pool/test_admission"),
             "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
