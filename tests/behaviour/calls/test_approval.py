@@ -78,6 +78,7 @@ async def test_an_elevated_tool_runs_when_approved_and_the_request_says_it_all(s
     asked, record = records
     assert (asked.data["event"], asked.data["digest"]) == ("asked", request.digest)
     assert record.data["digest"] == request.digest and record.data["answer"] == "approved"
+    assert not {"made_by", "made_at"} & (asked.data.keys() | record.data.keys()), "no earlier call has made it"
 
 
 async def test_a_denial_is_an_error_with_its_words(supervise: Any, workspace: Path) -> None:
