@@ -248,16 +248,21 @@ MODULES: dict[str, Held] = {
             "code_paths": held("mcp/client/test_code_paths"),
             "configured": held("mcp/client/test_configured", "config/test_servers"),
             "register": held("mcp/client/test_register"),
-            **dict.fromkeys(
-                ("toolset", "server_tool"),
-                held("mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"),
+            "toolset": held(
+                "mcp/client/test_register",
+                "behaviour/mcp/test_url",
+                "behaviour/mcp/test_servers",
+                "behaviour/mcp/test_hostile",
             ),
+            "server_tool": held("mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"),
             "inside/messages": held("mcp/client/inside/test_messages", "behaviour/mcp/test_hostile"),
             "inside/http": held("mcp/client/inside/test_http", "behaviour/mcp/test_url"),
-            **dict.fromkeys(
-                ("inside/client", "inside/results", "inside/stdio"),
-                held("behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"),
-            ),
+            **{
+                f"inside/{module}": held(
+                    f"mcp/client/inside/test_{module}", "behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"
+                )
+                for module in ("client", "results", "stdio")
+            },
         },
     ),
     **beside(
