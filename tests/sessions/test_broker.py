@@ -48,8 +48,8 @@ def test_an_operation_may_act_unless_it_only_reads_or_belongs_to_a_request() -> 
     assert {operation for operation in OPERATIONS if not acts(operation, {"method": "PUT"})} == {
         *("channel.status", "channel.read", "memory.search", "web.search", "web.fetch", "http.events", "http.leave")
     }
-    for method in ("GET", "head", "OPTIONS", "TRACE"):
-        assert not acts("http.request", {"method": method})
+    for safe in ("GET", "head", "OPTIONS", "TRACE"):
+        assert not acts("http.request", {"method": safe})
     methods: list[Field] = ["POST", "DELETE", "", "GETS", None, 7]
     for method in methods:
         assert acts("http.request", {"method": method})
