@@ -215,6 +215,7 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/hosts/test_interpreters.py",),
             ),
             "protection": held(
+                "behaviour/protected/test_hung",
                 "behaviour/protected/test_protected",
                 "behaviour/calls/test_concurrency",
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
