@@ -79,6 +79,17 @@ async def test_a_question_has_the_supervisor_s_preview_and_reason_and_is_pending
     assert request.id in {entry.id for entry in shared.approvals.pending()}
 
 
+async def test_the_journal_says_that_an_earlier_call_has_made_the_request_which_a_later_one_takes_up(
+    calls: SessionCalls, shared: Supervisor
+) -> None:
+    first = await calls.question("pay", {"amount": 52}, call_id="c1")
+    second = await calls.question("pay", {"amount": 52}, call_id="c2")
+    assert first is not None and second == first
+    assert isinstance(shared.journal, RecentJournal)
+    records = [record for record in shared.journal.of(kind="approval") if record.data["request"] == first.id]
+    assert [(record.call_id, record.data.get("made_by")) for record in records] == [("c1", None), ("c2", "c1")]
+
+
 @pytest.mark.parametrize(("name", "arguments"), [("pay", {"amount": 5}), ("pay", {"amount": "x"}), ("nothing", {})])
 async def test_nobody_is_asked_about_a_call_that_needs_no_approval_or_cannot_run(
     calls: SessionCalls, name: str, arguments: dict[str, Any]

@@ -143,7 +143,8 @@ def test_an_edited_row_is_invalid_and_no_call_has_its_answer(edit: str, path: Pa
     store.approve(approved.id)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         assert database.execute(EDITS[edit], {"a": denied.id, "b": approved.id}).rowcount == 1
-    assert store.get(denied.id).state == "invalid"
+    entry = store.get(denied.id)
+    assert (entry.state, entry.approved, entry.request) == ("invalid", False, None)
     with pytest.raises(Unusable, match="signature"):
         store.take(denied.id)
     with pytest.raises(UsageError, match="edited"):
@@ -335,6 +336,50 @@ def test_a_withdrawn_and_an_expired_request_take_no_answer(store: Approvals) -> 
             store.approve(request.id)
         with pytest.raises(Unusable, match=state):
             store.take(request.id)
+
+
+def test_what_is_over_cannot_be_withdrawn(store: Approvals) -> None:
+    used, withdrawn, expired = [
+        store.submit(asked(arguments={"amount": amount}, expires_at=time.time() + left_s), SCHEMA)
+        for amount, left_s in ((1, 60.0), (2, 60.0), (3, 0.05))
+    ]
+    store.approve(used.id)
+    store.take(used.id)
+    store.withdraw(withdrawn.id)
+    time.sleep(0.06)
+    for request, state in ((used, "used"), (withdrawn, "withdrawn"), (expired, "expired")):
+        with pytest.raises(UsageError, match=f"is {state}, so it cannot be withdrawn"):
+            store.withdraw(request.id)
+        assert store.get(request.id).state == state
+
+
+@pytest.mark.parametrize(
+    "wider", [{"arguments": {"amount": 1}}, {"for_session": True}, {"pattern": {"to": "shop/*"}}], ids=str
+)
+def test_a_confirmation_holds_for_one_call_with_its_own_arguments(wider: dict[str, Any], store: Approvals) -> None:
+    question = store.submit(asked(asks="confirmation"), SCHEMA)
+    with pytest.raises(UsageError, match="A confirmation holds for one call with its own arguments"):
+        store.approve(question.id, **wider)
+    assert store.get(question.id).state == "pending"
+    assert store.approve(question.id, payload={"n": 1}) is None
+    request = store.submit(asked(), SCHEMA)
+    with pytest.raises(UsageError, match="payload is for a tool that asked"):
+        store.approve(request.id, payload={"n": 1})
+
+
+def test_the_bound_of_questions_counts_those_of_the_tool_and_the_session_alone(
+    store: Approvals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.approvals.store.MAX_QUESTIONS", 2)
+    for amount in range(3):
+        store.submit(asked(arguments={"amount": amount}), SCHEMA)
+        store.submit(asked(arguments={"amount": amount}, asks="confirmation", session_id=f"s{amount}"), SCHEMA)
+        store.submit(asked(arguments={"amount": amount}, asks="confirmation", tool=f"tool {amount}"), SCHEMA)
+    second = store.submit(asked(arguments={"amount": 9}, asks="confirmation"), SCHEMA)
+    with pytest.raises(UsageError, match="2 questions of the tool 'pay' are open"):
+        store.submit(asked(arguments={"amount": 10}, asks="confirmation"), SCHEMA)
+    store.withdraw(second.id)
+    store.submit(asked(arguments={"amount": 10}, asks="confirmation"), SCHEMA)
 
 
 def test_a_standing_approval_of_a_session_covers_the_tool_there(store: Approvals) -> None:

@@ -129,7 +129,7 @@ def test_an_entry_that_fits_its_digest_and_is_no_record_is_damage(body: bytes) -
     entry = PREFIX.pack(len(body), hashlib.sha256(bytes(32) + body).digest()) + body
     with pytest.raises(BrokenChain) as found:
         numbers(entry)
-    assert "Restore a copy" in found.value.cure
+    assert "Restore a copy" in found.value.cure and (found.value.number, found.value.offset) == (1, 0)
 
 
 OWN: list[dict[str, object]] = [

@@ -14,6 +14,7 @@ from toolcell.journal.redact import (
     arguments_for_journal,
     bounded_log,
     digest_of,
+    secrets_in,
     without_secrets,
 )
 
@@ -68,6 +69,16 @@ SECRETS = {
     "key is sk-abcdefghijklmnopqrstuvwx": "sk-abcdefghijklmnopqrstuvwx",
     "-----BEGIN RSA PRIVATE KEY-----\nabcd\n-----END RSA PRIVATE KEY-----": "abcd",
     "AKIAABCDEFGHIJKLMNOP": "AKIAABCDEFGHIJKLMNOP",
+    "ASIAABCDEFGHIJKLMNOP": "ASIAABCDEFGHIJKLMNOP",
+    "AIza0123456789abcdefghijklmnopqrstu": "AIza0123456789abcdefghijklmnopqrstu",
+    "glpat-abcdefghijklmnop": "abcdefghijklmnop",
+    "xoxb-0123456789": "xoxb-0123456789",
+    "client_secret=hunter2": "hunter2",
+    "pwd=hunter2": "hunter2",
+    "token=hunter2": "hunter2",
+    "credential: hunter2": "hunter2",
+    "Basic aHVudGVyMjo=": "aHVudGVyMjo",
+    "Bearer abcdefgh": "abcdefgh",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.abcdefg": "eyJzdWIiOiIxMjM0NTYifQ",
 }
 
@@ -95,6 +106,32 @@ def test_a_text_that_is_too_short_to_be_searched_has_no_secret(text: str) -> Non
 
 def test_the_shortest_secret_is_found() -> None:
     assert without_secrets("://:p@") == f"://{REDACTED}@" and len("://:p@") == LEAST_CHARS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"token": "abcd", "name": "efgh"}, ["abcd"]),
+        ({"token": "abc"}, []),  # a tool prints so short a text for other reasons
+        ({"headers": [{"Authorization": "abcd"}, 5]}, ["abcd"]),
+        ({"tokens": ["abcd", ["efgh"], 5, None]}, ["abcd", "efgh"]),
+    ],
+)
+def test_the_secrets_that_a_tool_may_print_are_those_of_secret_names(
+    arguments: dict[str, Any], found: list[str]
+) -> None:
+    assert list(secrets_in(arguments)) == found
+
+
+def test_secrets_are_looked_for_as_deep_as_arguments_may_be_and_no_deeper() -> None:
+    def nested(levels: int) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"token": "abcd"}
+        for _ in range(levels):
+            arguments = {"a": arguments}
+        return arguments
+
+    assert list(secrets_in(nested(64))) == ["abcd"]
+    assert list(secrets_in(nested(65))) == list(secrets_in(nested(10_000))) == []
 
 
 def test_a_log_entry_is_bounded_and_has_no_secret() -> None:

@@ -1,6 +1,7 @@
 """A log that is cut into segments: the chain goes on, readers see one log, and the oldest are removed."""
 
 import errno
+import os
 import shutil
 import sqlite3
 import time
@@ -14,7 +15,7 @@ import pytest
 from toolcell.journal import RecentJournal, Record
 from toolcell.journal.chain import BrokenChain, Head, entry_of, new_packer
 from toolcell.journal.durable import DurableJournal
-from toolcell.journal.log import SEGMENTS, JournalLog
+from toolcell.journal.log import SEGMENTS, JournalFull, JournalLog
 from toolcell.journal.reading import JournalReader
 from toolcell.journal.segments import KIND, LogFile, closed_segments
 
@@ -206,6 +207,23 @@ def test_a_disk_that_has_no_room_for_another_segment_keeps_the_one_that_is_open(
     log.append(record(5))
     assert numbers(tmp_path) == list(range(6)) and not closed_segments(tmp_path / "log")
     assert not log.broken
+
+
+def test_a_record_that_is_taken_back_leaves_no_hole_in_a_segment(
+    log: JournalLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(fd: int, data: bytes) -> int:
+        os.write(fd, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    filled(log, segments=2)
+    with monkeypatch.context() as patched:
+        patched.setattr("toolcell.journal.log.write", fails)
+        with pytest.raises(JournalFull):
+            log.append(record(10))
+    log.append(record(10))
+    assert numbers(tmp_path) == list(range(11))
+    assert JournalReader(tmp_path / "log", tmp_path / "index").verify() == log.head
 
 
 def test_a_directory_that_takes_no_other_name_keeps_the_segment_that_is_open(

@@ -127,8 +127,13 @@ MODULES: dict[str, Held] = {
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
             "state/signing": held("state/test_signing", "approvals/test_store"),
-            **dict.fromkeys(
-                ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
+            **dict.fromkeys(("journal/chain", "journal/durable"), held("journal/test_chain", "journal/test_durable")),
+            "journal/log": held(
+                "journal/test_log",
+                "journal/test_segments",
+                "journal/test_chain",
+                "journal/test_durable",
+                far=("tests/behaviour/durable/test_disk.py",),
             ),
             "journal/redact": held("journal/test_redact"),
             "journal/reading": held(
@@ -138,7 +143,7 @@ MODULES: dict[str, Held] = {
             "state/overlap": held("state/test_overlap"),
             "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
             "state/migrations": held("state/test_migrations"),
-            "state/results": held("behaviour/durable/test_results"),
+            "state/results": held("state/test_results", "behaviour/durable/test_results"),
         },
     ),
     **beside(
@@ -147,7 +152,9 @@ MODULES: dict[str, Held] = {
             "permit": held(
                 "dispatch/test_permit", "test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"
             ),
-            "approve": held("behaviour/calls/test_approval", "behaviour/durable/test_approvals"),
+            "approve": held(
+                "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
+            ),
             "admit": held("behaviour/pool/test_admission"),
             "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
@@ -208,6 +215,7 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/hosts/test_interpreters.py",),
             ),
             "protection": held(
+                "behaviour/protected/test_hung",
                 "behaviour/protected/test_protected",
                 "behaviour/calls/test_concurrency",
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
@@ -244,16 +252,21 @@ MODULES: dict[str, Held] = {
             "code_paths": held("mcp/client/test_code_paths"),
             "configured": held("mcp/client/test_configured", "config/test_servers"),
             "register": held("mcp/client/test_register"),
-            **dict.fromkeys(
-                ("toolset", "server_tool"),
-                held("mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"),
+            "toolset": held(
+                "mcp/client/test_register",
+                "behaviour/mcp/test_url",
+                "behaviour/mcp/test_servers",
+                "behaviour/mcp/test_hostile",
             ),
+            "server_tool": held("mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"),
             "inside/messages": held("mcp/client/inside/test_messages", "behaviour/mcp/test_hostile"),
             "inside/http": held("mcp/client/inside/test_http", "behaviour/mcp/test_url"),
-            **dict.fromkeys(
-                ("inside/client", "inside/results", "inside/stdio"),
-                held("behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"),
-            ),
+            **{
+                f"inside/{module}": held(
+                    f"mcp/client/inside/test_{module}", "behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"
+                )
+                for module in ("client", "results", "stdio")
+            },
         },
     ),
     **beside(

@@ -13,7 +13,8 @@ TOKEN = "tok-of-the-environment-90"
 
 def test_without_secrets_there_is_nothing_to_do() -> None:
     secrets = SessionSecrets()
-    secrets.add(Profile(env={"LANG": "C", "PAGER": "less --long-options"}), (BrokeredHttp(), None))
+    places = {"PWD": "/not/a/directory/here", "OLDPWD": "/not/a/directory/there"}
+    secrets.add(Profile(env={"LANG": "C", "PAGER": "less --long-options", **places}), (BrokeredHttp(), None))
     assert secrets.redaction is None
 
 

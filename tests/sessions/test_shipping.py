@@ -65,3 +65,12 @@ def test_a_tool_travels_without_its_caches_and_keeps_its_fingerprint() -> None:
     assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
     assert copy.fn.__code__.co_filename == __file__
     assert copy.declaration.model_dump() == times.declaration.model_dump()
+
+
+def test_a_module_that_is_under_another_name_than_its_own_keeps_no_tool_from_being_sent(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "an_alias", ModuleType("its_own_name"))
+    assert ship(answer)["how"] == "pickle"
+    monkeypatch.setitem(sys.modules, "an_alias", module)
+    assert ship(answer)["how"] == "pickle" and "a_users_own" not in list_registry_pickle_by_value()

@@ -59,6 +59,16 @@ def test_a_session_whose_row_cannot_be_removed_is_gone_and_is_removed_later(tmp_
         assert store.ids() == ["b"]
 
 
+def test_a_dropped_session_costs_later_closes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.sqlite"
+    with closing(SessionStore(path, KEY)) as store:
+        statements = list[str]()
+        store._database.set_trace_callback(statements.append)  # pyright: ignore[reportPrivateUsage]
+        for id in ("a", "b", "c"):
+            store.drop(id)
+    assert len([each for each in statements if "DELETE" in each]) == 3
+
+
 @pytest.mark.parametrize("change", ["data = '{}'", "parent = 'x'", "id = 'z'"])
 def test_an_edited_row_does_not_fit_its_signature(tmp_path: Path, change: str) -> None:
     path = tmp_path / "sessions.sqlite"
@@ -69,10 +79,10 @@ def test_an_edited_row_does_not_fit_its_signature(tmp_path: Path, change: str) -
         store.find("z" if "id" in change else "a")
 
 
-def test_a_session_that_was_suspended_long_ago_is_gone(tmp_path: Path) -> None:
+def test_a_session_that_was_suspended_thirty_days_ago_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "sessions.sqlite"
     stored(path, KeptSession("a", "", {}), KeptSession("b", "", {}))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE sessions SET at = at - 31 * 86400 WHERE id = 'a'")
+        database.execute("UPDATE sessions SET at = at - 30 * 86400 + iif(id = 'a', -3600, 3600)")
     with closing(SessionStore(path, KEY)) as store:
         assert store.ids() == ["b"]

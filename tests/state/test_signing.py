@@ -16,6 +16,11 @@ def test_a_signature_fits_what_was_signed() -> None:
     assert Signer(b"k" * 32).fits(signature, "request", "r1", b"text", b"more")
 
 
+def test_signatures_of_state_directories_that_exist_fit_after_an_update() -> None:
+    signature = bytes.fromhex("db7c8a64cd35575d27a2ebce443670486ce25f8f4ce5ba985080acb69fde6cff")
+    assert SIGNER.of("request", "r1", b"text", b"more") == signature
+
+
 @pytest.mark.parametrize(
     ("signer", "kind", "id", "texts"),
     [

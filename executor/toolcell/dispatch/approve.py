@@ -118,7 +118,7 @@ async def put_up(
         return None
     if entry.state != "pending":
         return None
-    record_approval(context, kept, "", event="asked")
+    record_approval(context, kept, "", event="asked", is_earlier=kept.id != request.id)
     if context.caller.life.closed:  # while the request was kept
         await withdrawn(context.caller.life, store, kept.id)
         return None

@@ -260,7 +260,7 @@ def _unreachable_modules() -> list[ModuleType]:
         for name, module in list(sys.modules.items())
         if "." not in name
         and isinstance(module, ModuleType)  # pyright: ignore[reportUnnecessaryIsInstance] - sys.modules may hold anything
-        and name != "__main__"
+        and name == module.__name__  # by which cloudpickle knows it
         and not _reachable(module)
     ]
 

@@ -74,6 +74,19 @@ def test_whatever_is_in_the_chunks_and_however_they_are_cut_it_goes_on(chunks: l
     assert body.done and b"".join(chunks_of(out)) == b"".join(chunks)
 
 
+@pytest.mark.parametrize("step", [1, 8_192, 8_193, 10_000])
+def test_trailers_of_8_kib_pass_and_one_byte_more_does_not_however_they_are_cut(step: int) -> None:
+    for trailer, passes in ((b"t" * 8_192, True), (b"t" * 8_193, False)):
+        body, sent = Chunked(), trailer + b"\r\n\r\n"
+        body.feed(b"0\r\n")
+        try:
+            for at in range(0, len(sent), step):
+                body.feed(sent[at : at + step])
+        except BadHead:
+            assert not passes
+        assert body.done == passes
+
+
 @pytest.mark.parametrize(
     ("begin", "more"),
     [(b"", b"1"), (b"0\r\n", b"t" * 100), (b"0\r\n", b"a: b\r\n" * 20), (b"1\r\nx", b"y")],

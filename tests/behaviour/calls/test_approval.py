@@ -78,6 +78,7 @@ async def test_an_elevated_tool_runs_when_approved_and_the_request_says_it_all(s
     asked, record = records
     assert (asked.data["event"], asked.data["digest"]) == ("asked", request.digest)
     assert record.data["digest"] == request.digest and record.data["answer"] == "approved"
+    assert not {"made_by", "made_at"} & (asked.data.keys() | record.data.keys()), "no earlier call has made it"
 
 
 async def test_a_denial_is_an_error_with_its_words(supervise: Any, workspace: Path) -> None:
@@ -239,6 +240,20 @@ async def test_what_was_approved_does_not_run_after_its_session_was_closed(super
         _asked, record = supervisor.journal.of(kind="approval")
     assert isinstance(results[0].error, Cancelled) and not (workspace / "a.txt").exists()
     assert "withdrawn" in record.data["answer"]
+
+
+async def test_the_approver_of_one_call_is_asked_only_if_the_session_has_none(supervise: Any, workspace: Path) -> None:
+    own, of_all = Person(), Person(Denied("not here"))
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("destroy", {"what": "it"}, approver=own)).output == "destroyed it"
+        error = (await session.call("destroy", {"what": "it"})).error
+        assert isinstance(error, PermissionDenied) and "nobody can be asked" in error.message
+    async with supervise(TOOLS, approver=of_all) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("destroy", {"what": "it"}, approver=own)).error
+        assert isinstance(error, PermissionDenied) and error.message == "not here"
+    assert (len(own.asked), len(of_all.asked)) == (1, 1)
 
 
 async def test_a_call_whose_approver_closes_the_session_is_cancelled(supervise: Any, workspace: Path) -> None:

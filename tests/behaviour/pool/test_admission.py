@@ -199,6 +199,21 @@ async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, work
         assert isinstance((await session.call("other")).error, PermissionDenied)
 
 
+async def test_a_call_whose_caller_has_gone_while_it_waited_is_not_counted(supervise: Any, workspace: Path) -> None:
+    limits = Concurrency(kinds={SessionKind.WORKER: 1})
+    async with supervise([rest, other], concurrency=limits) as supervisor:
+        busy = await supervisor.open_session("worker", workspace=workspace)
+        await busy.call("other")
+        session = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(calls=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
+            await anyio.sleep(0.2)
+            with anyio.move_on_after(0.1) as waited:
+                await session.call("other")
+            assert waited.cancelled_caught and session.usage is not None and session.usage.calls == 0
+        assert (await session.call("other")).output == "done"
+
+
 async def test_a_call_that_found_no_process_is_not_counted(supervise: Any, workspace: Path) -> None:
     async with supervise([rest, other], max_cells=1) as supervisor:
         busy = await supervisor.open_session("worker", workspace=workspace)

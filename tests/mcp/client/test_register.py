@@ -6,6 +6,7 @@ import pytest
 
 from toolcell import Profile, ToolsetError, UsageError
 from toolcell.mcp.client import register as module
+from toolcell.mcp.client.inside.fingerprints import PROBLEM
 from toolcell.mcp.client.register import Register
 from toolcell.mcp.client.server_tool import Described, ServerTool, Terms
 from toolcell.mcp.client.source import ServerSource
@@ -69,6 +70,21 @@ def test_a_change_of_a_schema_is_a_change_and_one_of_the_title_is_none() -> None
     kept.take([entry("a", outputSchema={"type": "object"})])
     assert kept.take([entry("a", outputSchema={"type": "object"}, title="A")])[1] == []
     assert len(kept.take([entry("a", outputSchema={})])[1]) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"inputSchema": None}, {PROBLEM: "a number is not finite"}], ids=str)
+def test_a_description_that_is_wrong_is_named_with_at_most_64_characters(wrong: dict[str, Any]) -> None:
+    for length in (64, 65):
+        tools, problems = register().take([entry("a" * length, **wrong), entry("b")])
+        assert [tool.name for tool in tools] == ["b"]
+        (problem,) = problems
+        assert f"'{'a' * 64}'" in problem
+
+
+def test_two_tools_of_one_name_are_both_left_out() -> None:
+    tools, problems = register().take([entry("a" * 65), entry("a" * 65), entry("b")])
+    assert [tool.name for tool in tools] == ["b"]
+    assert problems == [f"two of its tools are named '{'a' * 64}'; neither is offered"]
 
 
 def test_a_list_that_is_none_or_too_long_is_an_error_of_the_toolset() -> None:

@@ -24,6 +24,7 @@ from toolcell.pool.cell.state import (
     Impossible,
     Machine,
     State,
+    Stateful,
 )
 
 LIVING = sorted(set(State) - {State.DEAD}, key=lambda state: state.value)
@@ -171,3 +172,12 @@ def test_in_any_order_of_events_a_cell_that_ends_has_no_further_call(choices: li
         ending = ending or before in ENDING
         if ending:
             assert state in ENDING and event is not Event.ASSIGNED and Action.OFFER not in actions
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_the_pool_asks_about_a_cell_follows_from_its_state(state: State) -> None:
+    cell = Stateful()
+    cell._machine.state = state  # pyright: ignore[reportPrivateUsage]
+    assert (cell.state, cell.free) == (state, state is State.READY)
+    asked = (cell.idle, cell.starting, cell.doomed, cell.at_work)
+    assert asked == tuple(state in states for states in (IDLE, NOT_READY, ENDING, AT_WORK))

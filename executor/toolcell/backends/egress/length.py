@@ -85,7 +85,7 @@ class Chunked:
     def _line(self, most: int) -> bytes | None:
         end = self._buffer.find(b"\r\n", 0, most + 2)
         if end < 0:
-            if len(self._buffer) > most:
+            if len(self._buffer) >= most + 2:
                 raise BadHead("a line of the chunked body is too long")
             return None
         line = bytes(self._buffer[:end])

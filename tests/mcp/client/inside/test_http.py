@@ -1,6 +1,13 @@
-"""Server-sent events, as a hostile host may write them."""
+"""Server-sent events, as a hostile host may write them, and the wait for what was posted."""
 
-from toolcell.mcp.client.inside.http import EventReader
+import time
+
+import pytest
+
+from toolcell.mcp.client.inside.http import EventReader, HttpTransport, Post
+from toolcell.mcp.client.inside.messages import Message
+from toolcell.testing import context
+from toolcell_tools.handles import HttpResponse
 
 MESSAGE = b'{"jsonrpc":"2.0","method":"ping"}'
 
@@ -35,3 +42,43 @@ def test_events_that_arrive_line_by_line_are_found_once_and_at_their_ends() -> N
     found = [len(list(reader.read(line))) for line in lines[:-1]]
     assert found == [0, 0, 1, 0, 0, 1]
     assert len(list(reader.read(lines[-1], is_end=True))) == 1
+
+
+class Slow:
+    """A request that the server accepts after so many waits."""
+
+    received = 0
+
+    def __init__(self, waits: int) -> None:
+        self.left = waits
+
+    def wait(self, seconds: float, *, events: bool = True) -> bytes | HttpResponse | None:
+        time.sleep(min(seconds, 0.001))
+        self.left -= 1
+        return HttpResponse(202, {}, b"") if self.left < 0 else None
+
+    def leave(self) -> None:
+        raise AssertionError("it is waited for, and not left")
+
+
+class Slowly(HttpTransport):
+    """Sends messages as requests of `Slow`."""
+
+    def __init__(self, post: Slow) -> None:
+        super().__init__("https://mcp.example.org/", {})
+        self._post = post
+
+    def _send(self, number: int, message: Message) -> Post:
+        return self._post
+
+
+@pytest.mark.parametrize(("waits", "deadline_s", "is_accepted"), [(5, 30.0, True), (10**9, 0.2, False)])
+def test_a_cancellation_is_waited_for_until_it_is_accepted_and_for_a_part_of_the_time_at_most(
+    waits: int, deadline_s: float, is_accepted: bool
+) -> None:
+    slow = Slow(waits)
+    transport = Slowly(slow)
+    transport.begin(context(deadline_s=deadline_s))
+    transport.post({"method": "notifications/cancelled", "params": {"requestId": 1}})
+    transport.flush()
+    assert (slow.left < 0) == is_accepted and slow.left < waits
