@@ -16,6 +16,7 @@ from toolcell.pool.rivals import (
     Rivals,
     lower,
     may_undo,
+    next_power_of_2,
     nice_of,
     renice,
     take_back,
@@ -70,10 +71,21 @@ def test_a_session_that_got_no_core_or_uses_little_does_not_yield() -> None:
     use.look({"a", "b"}, [(1, "a", 0.0), (2, "b", 0.0)], 1.0)
     use.look({"a", "b"}, [(1, "a", 0.05), (2, "b", 0.0)], 1.05)
     assert use.yielding == {"a"}
-    use.look({"a", "b"}, [(1, "a", 0.051), (2, "b", 0.05)], 1.10)
-    assert use.yielding == {"b"}, "they take turns, as each has its share"
-    use.look({"a", "b"}, [(1, "a", 0.055), (2, "b", 0.05)], 1.20)
-    assert not use.yielding, "less than a tenth of a core"
+    use.look({"a", "b"}, [(1, "a", 0.0505), (2, "b", 0.01)], 1.10)
+    assert not use.yielding, "other programs had the cores, or it slept"
+    use.look({"a", "b"}, [(1, "a", 0.0905), (2, "b", 0.01)], 1.15)
+    assert use.yielding == {"a"}
+
+
+def test_two_sessions_that_compute_take_turns_at_most() -> None:
+    """Each yields only while it is ahead by more than twice."""
+    use, cpu = CoreUse(), {"a": 0.0, "b": 0.0}
+    for number in range(100):
+        first = "b" if "a" in use.yielding else "a"
+        cpu[first] += 0.04
+        cpu["b" if first == "a" else "a"] += 0.01
+        use.look({"a", "b"}, [(1, "a", cpu["a"]), (2, "b", cpu["b"])], number * 0.05)
+    assert 0.4 < cpu["a"] / cpu["b"] < 2.5
 
 
 def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
@@ -85,6 +97,10 @@ def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
     assert not use.yielding
     use.look({"a", "b"}, [(1, "a", 9.0)], 9.0)
     assert not use.yielding, "what it used meanwhile does not count"
+
+
+def test_a_weight_is_changed_at_powers_of_two() -> None:
+    assert [next_power_of_2(calls) for calls in (1, 2, 3, 4, 5, 8, 9)] == [1, 2, 4, 4, 8, 8, 16]
 
 
 @pytest.mark.parametrize("running", [2, 4, 8, 14])

@@ -28,7 +28,8 @@ from toolcell_sandbox.mechanisms.capabilities import held
 RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 MUCH: Final = 2.0  # times the CPU time of another session
-LITTLE: Final = 0.1  # of a core
+LITTLE: Final = 0.02  # of a core
+KEPT: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
 MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
@@ -84,8 +85,8 @@ class Rivals:
 
 
 class CoreUse:
-    """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first: they used more
-    than twice the time of another session that has calls, and more than a tenth of a core.
+    """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first: of late they
+    used more than twice the time of another session that has calls, and since the last look more than 2 % of a core.
 
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
@@ -93,6 +94,7 @@ class CoreUse:
 
     def __init__(self) -> None:
         self.yielding: frozenset[str] = frozenset()
+        self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
         self._before: dict[int, float] = {}
         self._looked_at = 0.0
 
@@ -102,6 +104,7 @@ class CoreUse:
         elapsed, self._looked_at = now - self._looked_at, now
         if len(callers) < 2:
             self.yielding = frozenset()
+            self._of_late.clear()
             self._before.clear()
             return
         used, read = dict.fromkeys(callers, 0.0), dict[int, float]()
@@ -109,8 +112,14 @@ class CoreUse:
             used[session_id] += cpu_s - self._before.get(id, cpu_s)
             read[id] = cpu_s
         self._before = read
-        most = max(MUCH * min(used.values()), LITTLE * elapsed)
-        self.yielding = frozenset(session_id for session_id, cpu_s in used.items() if cpu_s > most)
+        of_late = {session_id: KEPT * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
+        self._of_late, most = of_late, MUCH * min(of_late.values())
+        self.yielding = frozenset(each for each in used if of_late[each] > most and used[each] > LITTLE * elapsed)
+
+
+def next_power_of_2(calls: int) -> int:
+    """The least power of two that is not below `calls`: a weight by it is changed less often."""
+    return 1 << (calls - 1).bit_length()
 
 
 def nice_of(running: int) -> int:

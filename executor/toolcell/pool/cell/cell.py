@@ -15,7 +15,7 @@ from functools import partial
 from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
-from toolcell.pool.rivals import nice_of, share_of_group
+from toolcell.pool.rivals import next_power_of_2, nice_of, share_of_group
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
@@ -286,9 +286,9 @@ class Cell(Stateful):
         """
         if self.cgroup is not None and self.cgroup.can_weigh:
             with suppress(SandboxError):  # no descriptor is left: the pool's next look tries again
-                self.cgroup.weigh(calls, yields=yields)
-            self._meter.lengthen(long=yields)
+                self.cgroup.weigh(next_power_of_2(calls), yields=yields)
             self.lowered = calls > 1 or yields
+            self._meter.lengthen(long=self.lowered)
         elif not self._kept:
             nice = nice_of(calls)
             self._meter.lower(nice)
