@@ -57,3 +57,17 @@ def test_what_is_cancelled_by_what_is_due_before_it_is_not_done() -> None:
     for action in deadlines.pop_due(3.0):
         action()
     assert done == ["first", "third"] and len(deadlines) == 0
+
+
+def test_a_deadline_can_get_another_action_until_it_is_over() -> None:
+    deadlines = Deadlines(lambda when: None)
+    fired: list[str] = []
+    deadline = deadlines.at(1.0, lambda: fired.append("first"))
+    assert deadlines.redirect(deadline, lambda: fired.append("second"))
+    for action in deadlines.pop_due(1.0):
+        action()
+    assert fired == ["second"] and not deadlines.redirect(deadline, lambda: fired.append("third"))
+    cancelled = deadlines.at(2.0, lambda: fired.append("fourth"))
+    deadlines.cancel(cancelled)
+    assert not deadlines.redirect(cancelled, lambda: fired.append("fifth"))
+    assert list(deadlines.pop_due(2.0)) == []

@@ -91,9 +91,7 @@ async def in_cell(
                 if isinstance(error, NoThread):
                     return no_thread(error)
                 raise
-        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True)
-        if before is not None:  # its time continues
-            run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+        run = SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True, before=run)
         if confirm is not None:
             run.confirm = confirm
         ended: Outcome | None = None

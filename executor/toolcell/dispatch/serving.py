@@ -89,11 +89,15 @@ class SessionRun(Run):
         changes: CallChanges | None = None,
         *,
         has_result: bool = False,
+        before: Run | None = None,
     ) -> None:
         """`packed` are the arguments, if they are already encoded. `has_result`: the outcome becomes a result, so long
-        output is saved to files.
+        output is saved to files. `before` is the run of the same call that ended because the workspace had moved: its
+        time goes on.
         """
         Run.__init__(self, call, route.spec, wall_s, route.exclusive, packed)
+        if before is not None:
+            self.queued_at, self.deadline_at = before.queued_at, before.deadline_at
         if route.translate is not None:
             self.sent, self.packed = route.translate(call), None
         if watch is not None:

@@ -38,6 +38,13 @@ class Deadlines:
             self._ring_at(when)
         return deadline
 
+    def redirect(self, deadline: Deadline, action: Callable[[], None]) -> bool:
+        """Call this action when the deadline is due, instead of its own. Returns False if it is over or cancelled."""
+        if deadline.action is None:
+            return False
+        deadline.action = action
+        return True
+
     def cancel(self, deadline: Deadline) -> None:
         """Forget a deadline. Most deadlines are cancelled, so their entries leave the heap in bulk, not one by one."""
         if deadline.action is None:

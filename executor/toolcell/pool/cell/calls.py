@@ -95,12 +95,9 @@ class Calls:
         run.started_at = now
         intake, self._sent = self.intake, sum(map(len, buffers))
         intake.received, intake.read_bytes = 0, READ_BYTES
-        if run.deadline is not None and run.deadline.action is not None:  # the deadline of its wait
-            run.deadline.action = self._on_deadline
-        elif run.deadline_at - now < NEAR_S:
-            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
-        else:
-            run.deadline = None
+        if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):  # it has not waited
+            is_near = run.deadline_at - now < NEAR_S
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline) if is_near else None
 
     def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
         """Answer a handle request of the running call. A late reply is no error. `held` is charged with the reply until
