@@ -196,6 +196,7 @@ right = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.trick
 @ON_A_BUSY_MACHINE
 @given(right)
 def test_what_is_right_is_packed_and_copied(arguments: dict[str, Any]) -> None:
