@@ -79,11 +79,11 @@ def test_the_longest_name_is_taken_and_a_byte_that_is_no_text_too(root: Path) ->
     ],
 )
 def test_a_failure_of_the_system_is_said_in_words_without_a_path_of_the_host(number: int | None, said: str) -> None:
-    error = OSError("odd") if number is None else OSError(number, "odd", "/home/someone/work/a")
+    error = OSError("odd") if number is None else OSError(number, "odd", "/srv/work/a")
     failure = failure_of(error, "a")
     assert str(failure) == f"'a': {said}"
 
 
 def test_the_error_has_the_path_as_the_model_wrote_it_and_the_name_of_the_number() -> None:
-    failure = failure_of(OSError(errno.ENOENT, "odd", "/home/someone/work/a"), "./a")
+    failure = failure_of(OSError(errno.ENOENT, "odd", "/srv/work/a"), "./a")
     assert failure.data == {"path": "./a", "errno": "ENOENT"}

@@ -6,25 +6,13 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.wire.values import json_values
 
 from toolcell.wire.elements import more_elements_than
 from toolcell.wire.frames import Field, WireLimits, decode
 from toolcell.wire.messages import from_fields
 
 fuzzed = settings(max_examples=80, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-
-scalars: st.SearchStrategy[Any] = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-)
-json_values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=8), inner, max_size=6),
-    max_leaves=12,
-)
 
 
 @fuzzed

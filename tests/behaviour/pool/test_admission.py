@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from toolcell import (
     Crashed,
     Overloaded,
     PermissionDenied,
+    Session,
     SessionKind,
     Timeout,
     ToolResult,
@@ -184,7 +187,9 @@ async def test_a_call_that_waits_for_its_kind_keeps_a_tool_from_no_other_session
             tasks.cancel_scope.cancel()
 
 
-async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, workspace: Path) -> None:
+@asynccontextmanager
+async def one_call_left(supervise: Any, workspace: Path) -> AsyncGenerator[Session]:
+    """A session that may make one call. While this is entered, its calls wait for the one place of its kind."""
     limits = Concurrency(kinds={SessionKind.WORKER: 1})
     async with supervise([rest, other], concurrency=limits) as supervisor:
         busy = await supervisor.open_session("worker", workspace=workspace)
@@ -193,25 +198,22 @@ async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, work
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
             await anyio.sleep(0.2)
-            assert isinstance((await session.call("other", timeout=0.1)).error, Overloaded)
+            yield session
             assert session.usage is not None and session.usage.calls == 0
         assert (await session.call("other")).output == "done"
         assert isinstance((await session.call("other")).error, PermissionDenied)
 
 
+async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, workspace: Path) -> None:
+    async with one_call_left(supervise, workspace) as session:
+        assert isinstance((await session.call("other", timeout=0.1)).error, Overloaded)
+
+
 async def test_a_call_whose_caller_has_gone_while_it_waited_is_not_counted(supervise: Any, workspace: Path) -> None:
-    limits = Concurrency(kinds={SessionKind.WORKER: 1})
-    async with supervise([rest, other], concurrency=limits) as supervisor:
-        busy = await supervisor.open_session("worker", workspace=workspace)
-        await busy.call("other")
-        session = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(calls=1))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
-            await anyio.sleep(0.2)
-            with anyio.move_on_after(0.1) as waited:
-                await session.call("other")
-            assert waited.cancelled_caught and session.usage is not None and session.usage.calls == 0
-        assert (await session.call("other")).output == "done"
+    async with one_call_left(supervise, workspace) as session:
+        with anyio.move_on_after(0.1) as waited:
+            await session.call("other")
+        assert waited.cancelled_caught
 
 
 async def test_a_call_that_found_no_process_is_not_counted(supervise: Any, workspace: Path) -> None:

@@ -8,6 +8,7 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.wire.values import json_values, scalars
 
 from toolcell.wire.frames import HEADER, Violation, WireLimits, encode
 from toolcell.wire.messages import (
@@ -91,18 +92,6 @@ ON_CONTROL: list[Message] = [
 ]
 TALKS = [OUT_OF_A_CELL, INTO_A_CELL, ON_CONTROL, [*OUT_OF_A_CELL[:2], Error(1, "exception", "ValueError", {})]]
 
-scalars: st.SearchStrategy[Any] = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-)
-json_values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=8), inner, max_size=6),
-    max_leaves=12,
-)
 wild_keys: st.SearchStrategy[Any] = st.text(max_size=4) | st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=4)
 wild_values: st.SearchStrategy[Any] = st.recursive(
     scalars | st.binary(max_size=20) | st.just(float("nan")),
