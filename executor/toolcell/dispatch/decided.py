@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell.policy import Explanation, explained
+from toolcell.policy import Explanation
 from toolcell_tools.errors import ErrorBase
 
-from .permit import POLICY_FAILED, lacking_grants
+from .permit import POLICY_FAILED, explained_as, lacking_grants
 from .resolve import resolved
 from .route import Routes
 from .services import Caller, Services
@@ -35,11 +35,7 @@ async def explained_call(services: Services, caller: Caller, routes: Routes, cal
     except Exception:
         _log.exception("the policy failed on a call of %s that is explained", call.tool)
         return Explanation("deny", POLICY_FAILED)
-    try:
-        found = explained(services.policy, call, declaration, info)
-    except Exception:
-        _log.exception("the policy cannot explain its decision on a call of %s", call.tool)
-        found = Explanation(decision, type(services.policy).__name__)
+    found = explained_as(services.policy, call, declaration, info, decision)
     found = replace(found, file=services.rule_files.get(found.rule, ""))
     if asks and found.decision == "allow":
         return Explanation("ask", f"the tool {tool.name!r} asks for approval", ((found.rule, "allow"), *found.others))

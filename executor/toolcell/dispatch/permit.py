@@ -5,7 +5,7 @@ from collections.abc import Set
 from typing import Final
 
 from toolcell.call import ToolCall
-from toolcell.policy import Policy, explained
+from toolcell.policy import Decision, Explanation, Policy, explained
 from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -89,11 +89,18 @@ def allowed_by(policy: Policy, call: ToolCall, offer: CallableTool, reason: str,
     """What has allowed the call, for the journal: an approval for this reason, or a rule of the policy."""
     if reason:
         return f"an approval, because {reason}"
+    return explained_as(policy, call, offer.declaration, session, "allow").rule
+
+
+def explained_as(
+    policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, decision: Decision
+) -> Explanation:
+    """The policy's explanation, or only its decision, which is this one, if the policy cannot explain it."""
     try:
-        return explained(policy, call, offer.declaration, session).rule
+        return explained(policy, call, declaration, session)
     except Exception:
         _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
-        return type(policy).__name__
+        return Explanation(decision, type(policy).__name__)
 
 
 def forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
