@@ -80,7 +80,8 @@ class Targets:
 
 
 def _merged(names: Names, others: Names | None) -> Names:
-    """The names of a path that is protected for two reasons: in each vocabulary the first, or the other one."""
+    """The names of a path that is protected for two reasons: for each vocabulary that in `names`, or else that in
+    `others`."""
     return names if others is None else tuple(name or other for name, other in zip(names, others, strict=True))
 
 

@@ -44,3 +44,23 @@ def test_a_call_that_the_journal_does_not_know_is_free_only_if_the_journal_reach
         assert found is not None and found.result is not None and found.result.error is not None
         assert found.result.error.outcome == outcome
     assert store.begun() == []
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (
+            {"error": "execution", "outcome": "finished"},
+            "The call has failed (execution), but its supervisor was killed",
+        ),
+        ({"error": "interrupted", "outcome": "finished"}, "killed before the call ended. The call cannot have changed"),
+        ({"error": None}, "The call has finished, but its supervisor was killed before its result was kept."),
+    ],
+)
+def test_a_lost_result_says_how_the_call_ended(store: ResultStore, end: Mapping[str, object], said: str) -> None:
+    store.begin(KeptCall("task", "s", "k", "asked", "c", None))
+    (begun,) = store.begun()
+    store.settle(begun, end, begun.at)
+    found = store.find("task", "s", "k")
+    assert found is not None and found.result is not None and found.result.error is not None
+    assert said in found.result.error.message

@@ -8,7 +8,7 @@ from .dialect import DEFAULT, Schema, draft_of, references, subschemas
 
 __all__ = ["Targets", "UnresolvedReference", "is_index", "targets"]
 
-MOST_DIGITS = 9
+MOST_DIGITS = 9  # of an index: no list has 10**9 items
 
 Targets = dict[int, list[Schema]]
 """From the id() of a schema that has a reference to the schemas that it may lead to: several if it is dynamic."""
@@ -46,9 +46,9 @@ def _is_named(schema: dict[str, Any]) -> bool:
     return any(key in schema for key in ("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef"))
 
 
-def is_index(step: str) -> bool:
-    """Whether a step of a JSON Pointer may be an index. int() refuses numbers of thousands of digits."""
-    return step.isascii() and step.isdecimal() and len(step) <= MOST_DIGITS
+def is_index(text: str) -> bool:
+    """Whether a text may be an index of a list. int() refuses numbers of thousands of digits."""
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:

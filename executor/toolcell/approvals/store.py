@@ -246,10 +246,11 @@ class Approvals:
                 return
         with self._changing():
             while self._closed:
-                entry = self._table.entry(self._closed.popleft())
+                entry = self._table.entry(self._closed[0])
                 if entry is not None and entry.state not in _OVER:
                     self._end(entry.id, "withdrawn")
                     self._table.mark_withdrawn(entry.id)
+                self._closed.popleft()  # only now: after an error, the end of the supervisor tries again
 
     def leave(self, id: str) -> None:
         """Note that no call waits for the request any more."""

@@ -18,8 +18,8 @@ _log = logging.getLogger("toolcell")
 
 
 async def keep_status(path: Path, status: Callable[[], dict[str, Any]]) -> None:
-    """Write the status into the file once a second, until cancelled. A failure is logged once. If the directory is
-    moved, the file moves with it: the directory that has its path then may be another supervisor's."""
+    """Write the status into the file once a second, until cancelled. A failure is logged once. The
+    directory is opened once: if it is moved, its old path may belong to another supervisor."""
     directory, failed = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), False
     try:
         while True:

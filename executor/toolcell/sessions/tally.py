@@ -50,7 +50,7 @@ class SessionTally:
         self.cpu_s = self.wall_s = 0.0
         self._artifacts: dict[str, Artifact] = {}
         self.questions: set[str] = set()
-        """The ids of the requests for approval or confirmation that its calls have made, until they are answered."""
+        """The ids of the requests for approval or confirmation that its calls have made, until an answer is used."""
         self.errors: list[CallReport] = []
         """The session's own calls that failed for good."""
         self.reports: list[CallReport] = []

@@ -131,6 +131,8 @@ class ResultStore:
             message = "The call has finished, but its supervisor was killed before its result was kept."
         elif end is None and outcome == "outcome unknown":
             message = "The supervisor was killed before the result was kept, and the journal has lost the call's end."
+        elif end is not None and end["error"] != "interrupted":  # the next supervisor's word for a call without an end
+            message = f"The call has failed ({end['error']}), but its supervisor was killed before its result was kept."
         else:
             message = f"The supervisor was killed before the call ended. {_SAYS[outcome]}"
         sent = outcome != "not started"

@@ -10,7 +10,10 @@ from toolcell_sandbox.kernel.syscalls import attempt, syscall
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h
-_IOPRIO_BEST, _IOPRIO_NORMAL = 1 << 13, 2 << 13 | 4  # the real-time class, level 0; the default: best effort, level 4
+_IOPRIO_HIGHEST, _IOPRIO_DEFAULT = (
+    1 << 13,
+    2 << 13 | 4,
+)  # the real-time class, level 0; the default: best effort, level 4
 
 
 def become_subreaper() -> None:
@@ -51,15 +54,14 @@ def collect_children() -> None:
 
 
 def leave_priority() -> None:
-    """Take the default scheduling class, nice value and I/O priority, if a real-time class, a negative nice value or a
-    higher I/O priority was inherited: a tool with them could keep all other processes from a core, from most of it
-    (sched(7)), or from a disk (ioprio_set(2))."""
+    """Leave an inherited real-time class, negative nice value or raised I/O priority. With one of these, a tool could
+    starve other processes of CPU time (sched(7)) or of a disk (ioprio_set(2))."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     priority = attempt("ioprio_get", _IOPRIO_WHO_PROCESS, 0)
-    if _IOPRIO_BEST <= priority < _IOPRIO_NORMAL:
+    if _IOPRIO_HIGHEST <= priority < _IOPRIO_DEFAULT:
         attempt("ioprio_set", _IOPRIO_WHO_PROCESS, 0, 0)
 
 

@@ -17,7 +17,7 @@ MAX_LINE = 4_096
 _GLOB = re.compile(r"\*+|\?|\[[!^]?+\]?+(?:\[:\w*:\]|\\.|[^\]\\])*+\]|\\.|[^*?\[\\]+|.", re.DOTALL)
 _NO_SETS = re.compile(r"\*+|\?|\[|\\.|[^*?\[\\]+|.", re.DOTALL)
 _OPEN = frozenset({"[", "\\"})
-"""The tokens of a set, or an escape, without its end."""
+"""The tokens that begin a set or an escape without an end."""
 _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)  # or one character
 
 
@@ -151,8 +151,8 @@ def _within(glob: str) -> str:
 
 
 def _tokens(glob: str) -> list[str]:
-    """Split a glob in linear time. A bracket that begins no set is a token of its own. So is each one after it:
-    none of them is searched for its end."""
+    """Split a glob in linear time. A bracket that begins no set is a token of its own. So is each bracket after
+    it: the search for an end is not repeated."""
     tokens: list[str] = []
     for found in _GLOB.finditer(glob):
         if found[0] == "[":
@@ -162,8 +162,8 @@ def _tokens(glob: str) -> list[str]:
 
 
 def _set(characters: str) -> str:
-    """The characters and ranges between the brackets, as a regular expression has them. Raises re.error for a class of
-    characters that there is not."""
+    """The characters and ranges between the brackets, as a regular expression has them. Raises re.error for an unknown
+    class of characters."""
     try:
         named = re.sub(r"\[:(\w*):\]", lambda found: _CLASSES[found[1]], characters)
     except KeyError as error:

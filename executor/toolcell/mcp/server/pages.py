@@ -6,6 +6,8 @@ from typing import TypeVar
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from toolcell_tools.targets import is_index
+
 __all__ = ["page"]
 
 T = TypeVar("T")
@@ -22,6 +24,6 @@ def page(entries: Sequence[T], params: types.PaginatedRequestParams | None, size
 
 
 def _place(cursor: str) -> int:
-    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 9:
+    if not is_index(cursor):
         raise MCPError(types.INVALID_PARAMS, "The cursor is none that this server made.")
     return int(cursor)
