@@ -88,6 +88,25 @@ def test_two_sessions_that_compute_take_turns_at_most() -> None:
     assert 0.4 < cpu["a"] / cpu["b"] < 2.5
 
 
+def test_a_session_with_many_calls_does_not_starve_one_with_a_single_call_beside_one_that_sleeps() -> None:
+    """The kernel gives groups that yield the same weight. So eight calls beside one would get eight ninths."""
+    use, cpu = CoreUse(), {"many": 0.0, "one": 0.0, "sleeps": 0.0}
+    yielded = 0
+    for number in range(200):
+        part = {
+            frozenset[str](): 1 / 2,  # the calls of a session have the weight of one
+            frozenset({"many", "one"}): 8 / 9,
+            frozenset({"many"}): 0.1,
+            frozenset({"one"}): 0.9,
+        }[use.yielding]
+        yielded += bool(use.yielding)
+        cpu["many"] += 0.1 * part
+        cpu["one"] += 0.1 * (1 - part)
+        use.look(cpu.keys(), [(id, each, cpu_s) for id, (each, cpu_s) in enumerate(cpu.items())], number * 0.05)
+    assert 0.4 < cpu["many"] / cpu["one"] < 2.5
+    assert yielded > 190, "the one that sleeps comes first at all times"
+
+
 def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
     use = CoreUse()
     use.look({"a", "b"}, [(1, "a", 0.0)], 1.0)

@@ -16,7 +16,7 @@ are niced instead, as far as the user may, and have long slices (`SLICE_NS`).
 import math
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Final
@@ -90,6 +90,9 @@ class CoreUse:
 
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
+
+    The kernel gives all groups that yield the same weight, whatever the number of calls. So if one of these sessions
+    used more than twice the time of another one of them, only those yield that did.
     """
 
     def __init__(self) -> None:
@@ -113,8 +116,14 @@ class CoreUse:
             read[id] = cpu_s
         self._before = read
         of_late = {session_id: KEPT * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
-        self._of_late, most = of_late, MUCH * min(of_late.values())
-        self.yielding = frozenset(each for each in used if of_late[each] > most and used[each] > LITTLE * elapsed)
+        self._of_late, least = of_late, min(of_late.values())
+        ahead = {each for each in _far_above(least, of_late) if used[each] > LITTLE * elapsed}
+        least = min((of_late[each] for each in ahead), default=0.0)
+        self.yielding = frozenset(_far_above(least, of_late) & ahead or ahead)
+
+
+def _far_above(least: float, of_late: Mapping[str, float]) -> set[str]:
+    return {session_id for session_id, cpu_s in of_late.items() if cpu_s > MUCH * least}
 
 
 def next_power_of_2(calls: int) -> int:
