@@ -14,8 +14,9 @@ from toolcell.pool.pace import PACED
 from toolcell.pool.plan import plan
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
+from toolcell_sandbox.errors import SandboxError
 
-from .fakes import FakePool, fake_cells, spec
+from .fakes import FakeCell, FakePool, fake_cells, spec
 
 
 @pytest.fixture(autouse=True)
@@ -267,3 +268,41 @@ def test_no_call_waits_that_the_plan_would_serve_now(
         if any(each.state in ENDING for each in snapshots):
             continue  # the death of a cell computes the plan
         assert plan(inner.waiting, snapshots, inner._room, inner._exclusive, 0.0, inner._rivals.seen) == [], pool
+
+
+def computing_beside_a_quiet_one() -> tuple[FakePool, FakeCell, FakeCell]:
+    """A pool, and the cell of a session that yields, and that of another session."""
+    pool = FakePool()
+    pool.call(spec("many"))
+    many = pool.starting().start()
+    pool.call(spec("quiet"))
+    quiet = pool.starting().start()
+    pool.pool._watch()
+    many.used_s += 1.0
+    pool.pool._watch()
+    assert many.lowered and not quiet.lowered
+    return pool, many, quiet
+
+
+def test_a_sweep_that_got_no_core_has_its_weight_again() -> None:
+    """In a cell that yields, other programs of the host would keep the init from every core until it is killed."""
+    pool, many, _quiet = computing_beside_a_quiet_one()
+    many.answer()
+    pool.pool._watch()
+    assert many.state is State.SWEEPING and not many.lowered
+
+
+@pytest.mark.parametrize("fails", [ValueError, OSError, SandboxError])
+def test_cells_are_inspected_also_if_their_cpu_time_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, fails: type[Exception]
+) -> None:
+    pool, many, quiet = computing_beside_a_quiet_one()
+
+    def fail() -> float:
+        raise fails("it cannot be read")
+
+    monkeypatch.setattr(quiet, "cpu_s", fail)
+    before = many.inspected, quiet.inspected
+    pool.pool._watch()
+    assert (many.inspected, quiet.inspected) == (before[0] + 1, before[1] + 1)
+    assert pool.pool._watching is not None

@@ -738,10 +738,11 @@ class Pool:
 
     def _watch(self) -> None:
         self._watching = None
-        now = _now()
+        now, at_work = _now(), [cell for cell in self.cells.values() if cell.at_work]
+        if at_work:
+            self.watch()  # first: an exception must not end the watch
         self._look_at_cores(now)
-        for cell in [cell for cell in self.cells.values() if cell.at_work]:
-            self.watch()
+        for cell in at_work:
             try:
                 cell.inspect(now)
                 self._share(cell, now)
@@ -751,7 +752,10 @@ class Pool:
     def _look_at_cores(self, now: float) -> None:
         callers = self._rivals.callers(now)
         cells = [cell for cell in self.cells.values() if len(callers) > 1 and cell.spec.key.session_id in callers]
-        self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
+        try:
+            self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
+        except Exception:  # the cells must still be inspected
+            _log.exception("the use of the cores could not be looked at")
 
     def _sharing(self, session_id: str, now: float, running: int) -> int:
         """How many of the session's `running` calls share the CPU weight of one process; 1 without a rival. A cell that
@@ -774,6 +778,8 @@ class Pool:
             yields = session_id in self._core_use.yielding
             if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
                 cell.lower(calls, yields=yields)
+        elif cell.spec.key.session_id not in self._core_use.yielding:
+            cell.hurry()  # a sweep that got no core
 
     def _prune(self) -> None:
         now = _now()
