@@ -306,3 +306,18 @@ def test_cells_are_inspected_also_if_their_cpu_time_cannot_be_read(
     pool.pool._watch()
     assert (many.inspected, quiet.inspected) == (before[0] + 1, before[1] + 1)
     assert pool.pool._watching is not None
+
+
+def test_a_session_yields_also_if_its_cells_do_not_last_until_the_next_look() -> None:
+    pool, many, quiet = computing_beside_a_quiet_one()
+    many.die()
+    for _ in range(10):
+        pool.pool._watch()
+    assert "many" not in pool.pool._core_use.yielding
+    for _ in range(3):
+        pool.call(spec("many"))
+        short = pool.starting().start()
+        short.used_s += 0.04
+        short.die()
+        pool.pool._watch()
+    assert "many" in pool.pool._core_use.yielding and not quiet.lowered

@@ -107,6 +107,25 @@ def test_a_session_with_many_calls_does_not_starve_one_with_a_single_call_beside
     assert yielded > 190, "the one that sleeps comes first at all times"
 
 
+def test_what_a_cell_uses_counts_from_its_start_until_its_end() -> None:
+    """Its counter has what earlier cells have used."""
+    use = CoreUse()
+    use.look({"a", "b"}, [], 1.0)
+    use.begin(7, 3.0)
+    use.end(7, "a", 3.0)
+    use.begin(8, 3.0)
+    use.look({"a", "b"}, [(8, "b", 3.0)], 1.05)
+    assert not use.yielding
+    use.begin(9, 3.0)
+    use.end(9, "a", 3.01)
+    use.end(8, "b", 3.04)
+    use.begin(10, 5.0)
+    use.look({"a", "b"}, [(10, "b", 5.01)], 1.10)
+    assert use.yielding == {"b"}
+    use.look({"a", "b"}, [(10, "b", 5.01)], 1.15)
+    assert not use.yielding
+
+
 def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
     use = CoreUse()
     use.look({"a", "b"}, [(1, "a", 0.0)], 1.0)

@@ -471,6 +471,7 @@ class Pool:
                 self.prewarmer.reserve.end_one()
             cell, request = self.maker.new_cell(spec)
             self.cells[cell.id] = cell
+            self._core_use.begin(cell.id, cell.cpu_s())
             self.maker.ask_for(cell, request)
         self.prewarmer.want(spec)
 
@@ -481,6 +482,7 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
+        self._core_use.begin(cell.id, cell.cpu_s())
         if cell.idle:
             self.prewarmer.on_met()
         try:
@@ -649,6 +651,7 @@ class Pool:
             failure = None  # no call waits for it
         else:
             del self.cells[cell.id]
+            self._core_use.end(cell.id, cell.spec.key.session_id, cell.cpu_s())
         self.fleet.forget(cell.id)
         self._rest(cell)
         self._ahead.discard(cell)

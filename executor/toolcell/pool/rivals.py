@@ -99,7 +99,18 @@ class CoreUse:
         self.yielding: frozenset[str] = frozenset()
         self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
         self._before: dict[int, float] = {}
+        self._of_ended: dict[str, float] = {}  # seconds since the last look, of cells that have ended
         self._looked_at = 0.0
+
+    def begin(self, id: int, cpu_s: float) -> None:
+        """Note a session's new cell, and the CPU seconds of earlier cells with its counter."""
+        self._before[id] = cpu_s
+
+    def end(self, id: int, session_id: str, cpu_s: float) -> None:
+        """Note what a session's cell has used that has ended: else a session whose cells do not last seems to use
+        nothing."""
+        used = cpu_s - self._before.pop(id, cpu_s)
+        self._of_ended[session_id] = self._of_ended.get(session_id, 0.0) + used
 
     def look(self, callers: Collection[str], cells: Iterable[tuple[int, str, float]], now: float) -> None:
         """Compare what the sessions in `callers` have used since the last look. `cells` are their cells: an id, the
@@ -109,8 +120,10 @@ class CoreUse:
             self.yielding = frozenset()
             self._of_late.clear()
             self._before.clear()
+            self._of_ended.clear()
             return
-        used, read = dict.fromkeys(callers, 0.0), dict[int, float]()
+        used, read = {each: self._of_ended.get(each, 0.0) for each in callers}, dict[int, float]()
+        self._of_ended.clear()
         for id, session_id, cpu_s in cells:
             used[session_id] += cpu_s - self._before.get(id, cpu_s)
             read[id] = cpu_s
