@@ -321,3 +321,27 @@ def test_a_session_yields_also_if_its_cells_do_not_last_until_the_next_look() ->
         short.die()
         pool.pool._watch()
     assert "many" in pool.pool._core_use.yielding and not quiet.lowered
+
+
+def test_an_idle_kept_process_that_computes_yields_while_another_session_has_calls() -> None:
+    pool = FakePool()
+    pool.call(spec("many", kept="counter"))
+    kept = pool.starting().start()
+    kept.answer()
+    kept.idle_since -= 1.0
+    pool.call(spec("few"))
+    few = pool.starting().start()
+    pool.pool._watch()
+    assert not kept.lowered
+    kept.used_s += 0.05
+    pool.pool._watch()
+    assert kept.lowered and not few.lowered
+    pool.pool._watch()
+    assert not kept.lowered, "it got no core, or it has nothing to do"
+    kept.used_s += 0.05
+    pool.pool._watch()
+    assert kept.lowered
+    few.answer()
+    few.ready()
+    pool.pool._watch()
+    assert not kept.lowered, "no call is under way"
