@@ -263,6 +263,20 @@ class FakePool:
     def turn(self) -> None:
         self.reactor.turn()
 
+    def look(self) -> None:
+        """Look at the cells, as the pool does periodically."""
+        self.pool._watch()
+
+    @property
+    def watches(self) -> bool:
+        """Whether it will look again."""
+        return self.pool._watching is not None
+
+    @property
+    def yielding(self) -> frozenset[str]:
+        """The sessions that yield."""
+        return self.pool._core_use.yielding
+
     @property
     def cells(self) -> list[FakeCell]:
         return cast("list[FakeCell]", list(self.pool.cells.values()))

@@ -277,9 +277,9 @@ def computing_beside_a_quiet_one() -> tuple[FakePool, FakeCell, FakeCell]:
     many = pool.starting().start()
     pool.call(spec("quiet"))
     quiet = pool.starting().start()
-    pool.pool._watch()
+    pool.look()
     many.used_s += 1.0
-    pool.pool._watch()
+    pool.look()
     assert many.lowered and not quiet.lowered
     return pool, many, quiet
 
@@ -288,7 +288,7 @@ def test_a_sweep_that_got_no_core_has_its_weight_again() -> None:
     """In a cell that yields, other programs of the host would keep the init from every core until it is killed."""
     pool, many, _quiet = computing_beside_a_quiet_one()
     many.answer()
-    pool.pool._watch()
+    pool.look()
     assert many.state is State.SWEEPING and not many.lowered
 
 
@@ -303,24 +303,24 @@ def test_cells_are_inspected_also_if_their_cpu_time_cannot_be_read(
 
     monkeypatch.setattr(quiet, "cpu_s", fail)
     before = many.inspected, quiet.inspected
-    pool.pool._watch()
+    pool.look()
     assert (many.inspected, quiet.inspected) == (before[0] + 1, before[1] + 1)
-    assert pool.pool._watching is not None
+    assert pool.watches
 
 
 def test_a_session_yields_also_if_its_cells_do_not_last_until_the_next_look() -> None:
     pool, many, quiet = computing_beside_a_quiet_one()
     many.die()
     for _ in range(10):
-        pool.pool._watch()
-    assert "many" not in pool.pool._core_use.yielding
+        pool.look()
+    assert "many" not in pool.yielding
     for _ in range(3):
         pool.call(spec("many"))
         short = pool.starting().start()
         short.used_s += 0.04
         short.die()
-        pool.pool._watch()
-    assert "many" in pool.pool._core_use.yielding and not quiet.lowered
+        pool.look()
+    assert "many" in pool.yielding and not quiet.lowered
 
 
 def test_an_idle_kept_process_that_computes_yields_while_another_session_has_calls() -> None:
@@ -331,17 +331,17 @@ def test_an_idle_kept_process_that_computes_yields_while_another_session_has_cal
     kept.idle_since -= 1.0
     pool.call(spec("few"))
     few = pool.starting().start()
-    pool.pool._watch()
+    pool.look()
     assert not kept.lowered
     kept.used_s += 0.05
-    pool.pool._watch()
+    pool.look()
     assert kept.lowered and not few.lowered
-    pool.pool._watch()
+    pool.look()
     assert not kept.lowered, "it got no core, or it has nothing to do"
     kept.used_s += 0.05
-    pool.pool._watch()
+    pool.look()
     assert kept.lowered
     few.answer()
     few.ready()
-    pool.pool._watch()
+    pool.look()
     assert not kept.lowered, "no call is under way"

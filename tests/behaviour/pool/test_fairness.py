@@ -5,6 +5,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -203,6 +204,18 @@ def work_and_tear_down(seconds: float) -> None:
         pass
 
 
+@tool(lifetime="session")
+def leave_work(seconds: float) -> None:
+    """Compute in a thread after the call."""
+    end = time.monotonic() + seconds
+
+    def compute() -> None:
+        while time.monotonic() < end:
+            pass
+
+    threading.Thread(target=compute, daemon=True).start()
+
+
 if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
 
     def shares(supervisor: Supervisor, session: Session) -> list[tuple[str, int]]:
@@ -295,6 +308,25 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                     while cell.state is not State.RETIRING:
                         await anyio.sleep(0.001)
                 assert (group / "cpu.idle").read_text() == "0\n"
+
+    async def test_a_kept_process_that_computes_after_its_call_yields_to_calls_of_others(
+        supervise: Any, workspace: Path
+    ) -> None:
+        async with supervise([leave_work, work], max_cells=4) as supervisor:
+            one, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            assert not (await one.call("leave_work", {"seconds": 30.0})).is_error
+            (cell,) = [each for each in runtime_of(supervisor).pool.cells.values() if each.spec.key.kept_tool]
+            assert cell.cgroup is not None
+            (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(other.call, "work", {"seconds": 20.0})
+                with anyio.fail_after(10):
+                    while (group / "cpu.idle").read_text() != "1\n":
+                        await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(10):
+                while (group / "cpu.idle").read_text() != "0\n":
+                    await anyio.sleep(0.01)
 
     async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:
         """The quiet session computes as much as two cores can. So the other one yields no longer, and both progress."""
