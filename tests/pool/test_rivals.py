@@ -54,6 +54,18 @@ def test_the_callers_are_the_sessions_with_a_call_in_the_last_second() -> None:
     assert rivals.callers(1.9) == {"a", "b"}
 
 
+def test_a_session_that_is_closed_is_forgotten_also_if_it_made_the_last_call() -> None:
+    """Else another session would leave a place to it for a minute."""
+    rivals = Rivals()
+    rivals.note("a", 1.0)
+    rivals.forget("a")
+    rivals.note("b", 1.1)
+    assert set(rivals.seen) == {"b"} and rivals.callers(1.1) == {"b"}
+    rivals.forget("b")
+    rivals.note("b", 1.2)  # it was parked
+    assert set(rivals.seen) == {"b"} and rivals.callers(1.2) == {"b"}
+
+
 def test_a_session_that_uses_much_more_time_than_another_yields() -> None:
     use = CoreUse()
     many = [(1, "flood", 100.0), (2, "flood", 50.0), (3, "quiet", 7.0), (4, "other", 1.0)]

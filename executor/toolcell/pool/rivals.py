@@ -55,9 +55,11 @@ class Rivals:
     def note(self, session_id: str, now: float) -> None:
         """Note that the session begins a call, or has one under way."""
         if session_id != self.last:
-            if self.last:
+            if self.last in self.seen:  # else it was forgotten
                 self.seen[self.last] = self.last_at
             self.last, self.other_at = session_id, self.last_at
+            self.seen[session_id] = now
+        elif session_id not in self.seen:
             self.seen[session_id] = now
         self.last_at = now
 
