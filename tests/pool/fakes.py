@@ -70,6 +70,7 @@ class FakeCell(Stateful):
         self.ahead_due = float("inf")
         self.unfit = False
         self.lowered = self.is_quick = False
+        self.used_s, self.inspected = 0.0, 0
         self.done: list[Action] = []
         self._kept_state = False  # whether its kept process has had a call
 
@@ -154,7 +155,16 @@ class FakeCell(Stateful):
     def report(self, what: str) -> None: ...
 
     def lower(self, calls: int, *, yields: bool) -> None:
-        self.lowered = calls > 1
+        self.lowered = calls > 1 or yields
+
+    def hurry(self) -> None:
+        self.lowered = False
+
+    def cpu_s(self) -> float:
+        return self.used_s
+
+    def inspect(self, now: float) -> None:
+        self.inspected += 1
 
     def retire(self) -> None:
         if self.spec.key.kept_tool and self.free and self._kept_state:
@@ -252,6 +262,20 @@ class FakePool:
 
     def turn(self) -> None:
         self.reactor.turn()
+
+    def look(self) -> None:
+        """Look at the cells, as the pool does periodically."""
+        self.pool._watch()
+
+    @property
+    def watches(self) -> bool:
+        """Whether it will look again."""
+        return self.pool._watching is not None
+
+    @property
+    def yielding(self) -> frozenset[str]:
+        """The sessions that yield."""
+        return self.pool._core_use.yielding
 
     @property
     def cells(self) -> list[FakeCell]:

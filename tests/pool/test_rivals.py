@@ -54,6 +54,18 @@ def test_the_callers_are_the_sessions_with_a_call_in_the_last_second() -> None:
     assert rivals.callers(1.9) == {"a", "b"}
 
 
+def test_a_session_that_is_closed_is_forgotten_also_if_it_made_the_last_call() -> None:
+    """Else another session would leave a place to it for a minute."""
+    rivals = Rivals()
+    rivals.note("a", 1.0)
+    rivals.forget("a")
+    rivals.note("b", 1.1)
+    assert set(rivals.seen) == {"b"} and rivals.callers(1.1) == {"b"}
+    rivals.forget("b")
+    rivals.note("b", 1.2)  # it was parked
+    assert set(rivals.seen) == {"b"} and rivals.callers(1.2) == {"b"}
+
+
 def test_a_session_that_uses_much_more_time_than_another_yields() -> None:
     use = CoreUse()
     many = [(1, "flood", 100.0), (2, "flood", 50.0), (3, "quiet", 7.0), (4, "other", 1.0)]
@@ -86,6 +98,44 @@ def test_two_sessions_that_compute_take_turns_at_most() -> None:
         cpu["b" if first == "a" else "a"] += 0.01
         use.look({"a", "b"}, [(1, "a", cpu["a"]), (2, "b", cpu["b"])], number * 0.05)
     assert 0.4 < cpu["a"] / cpu["b"] < 2.5
+
+
+def test_a_session_with_many_calls_does_not_starve_one_with_a_single_call_beside_one_that_sleeps() -> None:
+    """The kernel gives groups that yield the same weight. So eight calls beside one would get eight ninths."""
+    use, cpu = CoreUse(), {"many": 0.0, "one": 0.0, "sleeps": 0.0}
+    yielded = 0
+    for number in range(200):
+        part = {
+            frozenset[str](): 1 / 2,  # the calls of a session have the weight of one
+            frozenset({"many", "one"}): 8 / 9,
+            frozenset({"many"}): 0.1,
+            frozenset({"one"}): 0.9,
+        }[use.yielding]
+        yielded += bool(use.yielding)
+        cpu["many"] += 0.1 * part
+        cpu["one"] += 0.1 * (1 - part)
+        use.look(cpu.keys(), [(id, each, cpu_s) for id, (each, cpu_s) in enumerate(cpu.items())], number * 0.05)
+    assert 0.4 < cpu["many"] / cpu["one"] < 2.5
+    assert yielded > 190, "the one that sleeps comes first at all times"
+
+
+def test_what_a_cell_uses_counts_from_its_start_until_its_end() -> None:
+    """Its counter has what earlier cells have used."""
+    use = CoreUse()
+    use.look({"a", "b"}, [], 1.0)
+    use.begin(7, 3.0)
+    use.end(7, "a", 3.0)
+    use.begin(8, 3.0)
+    use.look({"a", "b"}, [(8, "b", 3.0)], 1.05)
+    assert not use.yielding
+    use.begin(9, 3.0)
+    use.end(9, "a", 3.01)
+    use.end(8, "b", 3.04)
+    use.begin(10, 5.0)
+    use.look({"a", "b"}, [(10, "b", 5.01)], 1.10)
+    assert use.yielding == {"b"}
+    use.look({"a", "b"}, [(10, "b", 5.01)], 1.15)
+    assert not use.yielding
 
 
 def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:

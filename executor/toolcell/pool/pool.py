@@ -1,6 +1,7 @@
 """The pool: carries out the decisions of `plan`, keeps the zygotes and the cells, and runs what is due."""
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +46,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
-from .rivals import CoreUse, Rivals
+from .rivals import LITTLE, CoreUse, Rivals
 from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -118,6 +119,7 @@ class Pool:
         self._pace = Pace()
         self._rivals = Rivals()
         self._core_use = CoreUse()
+        self._used_by_kept: dict[int, float] = {}  # CPU seconds at the last look, of each idle cell with a kept process
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
@@ -471,6 +473,7 @@ class Pool:
                 self.prewarmer.reserve.end_one()
             cell, request = self.maker.new_cell(spec)
             self.cells[cell.id] = cell
+            self._core_use.begin(cell.id, cell.cpu_s())
             self.maker.ask_for(cell, request)
         self.prewarmer.want(spec)
 
@@ -481,6 +484,7 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
+        self._core_use.begin(cell.id, cell.cpu_s())
         if cell.idle:
             self.prewarmer.on_met()
         try:
@@ -649,6 +653,7 @@ class Pool:
             failure = None  # no call waits for it
         else:
             del self.cells[cell.id]
+            self._core_use.end(cell.id, cell.spec.key.session_id, cell.cpu_s())
         self.fleet.forget(cell.id)
         self._rest(cell)
         self._ahead.discard(cell)
@@ -738,20 +743,25 @@ class Pool:
 
     def _watch(self) -> None:
         self._watching = None
-        now = _now()
+        now, at_work = _now(), [cell for cell in self.cells.values() if cell.at_work]
+        if at_work:
+            self.watch()  # first: an exception must not end the watch
         self._look_at_cores(now)
-        for cell in [cell for cell in self.cells.values() if cell.at_work]:
-            self.watch()
+        for cell in at_work:
             try:
                 cell.inspect(now)
                 self._share(cell, now)
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
+        self._share_kept(bool(at_work), now)
 
     def _look_at_cores(self, now: float) -> None:
         callers = self._rivals.callers(now)
         cells = [cell for cell in self.cells.values() if len(callers) > 1 and cell.spec.key.session_id in callers]
-        self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
+        try:
+            self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
+        except Exception:  # the cells must still be inspected
+            _log.exception("the use of the cores could not be looked at")
 
     def _sharing(self, session_id: str, now: float, running: int) -> int:
         """How many of the session's `running` calls share the CPU weight of one process; 1 without a rival. A cell that
@@ -774,6 +784,27 @@ class Pool:
             yields = session_id in self._core_use.yielding
             if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
                 cell.lower(calls, yields=yields)
+        elif cell.spec.key.session_id not in self._core_use.yielding:
+            cell.hurry()  # a sweep that got no core
+
+    def _share_kept(self, is_busy: bool, now: float) -> None:
+        """Let idle kept processes that compute, in a thread or a child, leave the cores to calls of other sessions.
+        They take turns with these as sessions do that yield, and those of a session have the weight of one process."""
+        kept = [cell for cell in self.cells.values() if cell.spec.key.kept_tool and cell.free]
+        before, self._used_by_kept = self._used_by_kept, {cell.id: cell.cpu_s() for cell in kept if is_busy}
+        computing = {
+            cell.id
+            for cell in kept
+            if cell.idle_since < now - WATCH_S  # what it used since the last look was not for a call
+            and self._used_by_kept.get(cell.id, 0.0) - before.get(cell.id, math.inf) > LITTLE * WATCH_S
+        }
+        of_session = Counter(cell.spec.key.session_id for cell in kept if cell.id in computing or cell.lowered)
+        for cell in kept:
+            session_id = cell.spec.key.session_id
+            if not is_busy or not self._rivals.has(session_id, now):
+                cell.hurry()
+            elif cell.id in computing or cell.lowered:
+                cell.lower(of_session[session_id], yields=cell.id in computing)
 
     def _prune(self) -> None:
         now = _now()

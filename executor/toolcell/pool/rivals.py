@@ -16,7 +16,7 @@ are niced instead, as far as the user may, and have long slices (`SLICE_NS`).
 import math
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Final
@@ -55,9 +55,11 @@ class Rivals:
     def note(self, session_id: str, now: float) -> None:
         """Note that the session begins a call, or has one under way."""
         if session_id != self.last:
-            if self.last:
+            if self.last in self.seen:  # else it was forgotten
                 self.seen[self.last] = self.last_at
             self.last, self.other_at = session_id, self.last_at
+            self.seen[session_id] = now
+        elif session_id not in self.seen:
             self.seen[session_id] = now
         self.last_at = now
 
@@ -90,13 +92,27 @@ class CoreUse:
 
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
+
+    The kernel gives all groups that yield the same weight, whatever the number of calls. So if one of these sessions
+    used more than twice the time of another one of them, only those yield that did.
     """
 
     def __init__(self) -> None:
         self.yielding: frozenset[str] = frozenset()
         self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
         self._before: dict[int, float] = {}
+        self._of_ended: dict[str, float] = {}  # seconds since the last look, of cells that have ended
         self._looked_at = 0.0
+
+    def begin(self, id: int, cpu_s: float) -> None:
+        """Note a session's new cell, and the CPU seconds of earlier cells with its counter."""
+        self._before[id] = cpu_s
+
+    def end(self, id: int, session_id: str, cpu_s: float) -> None:
+        """Note what a session's cell has used that has ended: else a session whose cells do not last seems to use
+        nothing."""
+        used = cpu_s - self._before.pop(id, cpu_s)
+        self._of_ended[session_id] = self._of_ended.get(session_id, 0.0) + used
 
     def look(self, callers: Collection[str], cells: Iterable[tuple[int, str, float]], now: float) -> None:
         """Compare what the sessions in `callers` have used since the last look. `cells` are their cells: an id, the
@@ -106,15 +122,23 @@ class CoreUse:
             self.yielding = frozenset()
             self._of_late.clear()
             self._before.clear()
+            self._of_ended.clear()
             return
-        used, read = dict.fromkeys(callers, 0.0), dict[int, float]()
+        used, read = {each: self._of_ended.get(each, 0.0) for each in callers}, dict[int, float]()
+        self._of_ended.clear()
         for id, session_id, cpu_s in cells:
             used[session_id] += cpu_s - self._before.get(id, cpu_s)
             read[id] = cpu_s
         self._before = read
         of_late = {session_id: KEPT * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
-        self._of_late, most = of_late, MUCH * min(of_late.values())
-        self.yielding = frozenset(each for each in used if of_late[each] > most and used[each] > LITTLE * elapsed)
+        self._of_late, least = of_late, min(of_late.values())
+        ahead = {each for each in _far_above(least, of_late) if used[each] > LITTLE * elapsed}
+        least = min((of_late[each] for each in ahead), default=0.0)
+        self.yielding = frozenset(_far_above(least, of_late) & ahead or ahead)
+
+
+def _far_above(least: float, of_late: Mapping[str, float]) -> set[str]:
+    return {session_id for session_id, cpu_s in of_late.items() if cpu_s > MUCH * least}
 
 
 def next_power_of_2(calls: int) -> int:

@@ -1,9 +1,11 @@
 """Sessions take turns: one that makes a call now and then does not wait behind those that flood the pool."""
 
+import atexit
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +17,12 @@ import pytest
 from tests.slices import HAS_SLICES, slice_of
 
 from toolcell import Session, Supervisor, tool
+from toolcell.pool.cell import State
 from toolcell.pool.plan import HELD_S
 from toolcell.pool.rivals import SLICE_NS
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox import Cgroup
+from toolcell_sandbox.errors import SandboxError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -191,6 +195,27 @@ def kept_work(seconds: float) -> None:
         pass
 
 
+@tool(lifetime="session")
+def work_and_tear_down(seconds: float) -> None:
+    """Compute, in a kept process whose teardown takes a while."""
+    atexit.register(time.sleep, 1.0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@tool(lifetime="session")
+def leave_work(seconds: float) -> None:
+    """Compute in a thread after the call."""
+    end = time.monotonic() + seconds
+
+    def compute() -> None:
+        while time.monotonic() < end:
+            pass
+
+    threading.Thread(target=compute, daemon=True).start()
+
+
 if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
 
     def shares(supervisor: Supervisor, session: Session) -> list[tuple[str, int]]:
@@ -235,6 +260,73 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
                 assert slices(supervisor, many) == {slice_of(0)}
                 tasks.cancel_scope.cancel()
+
+    async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
+        with anyio.fail_after(10):
+            while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+                await quiet.call("rest", {"seconds": 0.0})
+                await anyio.sleep(0.01)
+
+    async def test_a_weight_that_cannot_be_given_back_now_is_given_back_later(
+        supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weigh, failed = Cgroup.weigh, 0
+
+        def scarce(self: Cgroup, calls: int, *, yields: bool) -> None:
+            nonlocal failed
+            if not yields and failed < 3:
+                failed += 1
+                raise SandboxError("no descriptor is left", step="write cpu.idle", mechanism="cgroup")
+            weigh(self, calls, yields=yields)
+
+        async with supervise([work, rest], max_cells=4) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await until_it_yields(supervisor, many, quiet)
+                monkeypatch.setattr(Cgroup, "weigh", scarce)
+                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                assert failed == 3
+                tasks.cancel_scope.cancel()
+
+    async def test_a_teardown_does_not_yield(supervise: Any, workspace: Path) -> None:
+        """It has only 2 s."""
+        async with supervise([work_and_tear_down, rest], max_cells=4) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work_and_tear_down", {"seconds": 1.0})
+                await until_it_yields(supervisor, many, quiet)
+            cells = runtime_of(supervisor).pool.cells.values()
+            (cell,) = [cell for cell in cells if cell.spec.key.session_id == many.id and cell.spec.key.kept_tool]
+            assert cell.cgroup is not None
+            (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
+            (group / "cpu.idle").write_text("1")  # as it may be after a call
+            cell.cgroup._weighs, cell.lowered = (1, True), True
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.close)
+                with anyio.fail_after(10):
+                    while cell.state is not State.RETIRING:
+                        await anyio.sleep(0.001)
+                assert (group / "cpu.idle").read_text() == "0\n"
+
+    async def test_a_kept_process_that_computes_after_its_call_yields_to_calls_of_others(
+        supervise: Any, workspace: Path
+    ) -> None:
+        async with supervise([leave_work, work], max_cells=4) as supervisor:
+            one, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            assert not (await one.call("leave_work", {"seconds": 30.0})).is_error
+            (cell,) = [each for each in runtime_of(supervisor).pool.cells.values() if each.spec.key.kept_tool]
+            assert cell.cgroup is not None
+            (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(other.call, "work", {"seconds": 20.0})
+                with anyio.fail_after(10):
+                    while (group / "cpu.idle").read_text() != "1\n":
+                        await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(10):
+                while (group / "cpu.idle").read_text() != "0\n":
+                    await anyio.sleep(0.01)
 
     async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:
         """The quiet session computes as much as two cores can. So the other one yields no longer, and both progress."""

@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from toolcell.fast.awake import QUICK_S
@@ -285,10 +284,13 @@ class Cell(Stateful):
         later calls, and an ordinary user cannot take a nice value back.
         """
         if self.cgroup is not None and self.cgroup.can_weigh:
-            with suppress(SandboxError):  # no descriptor is left: the pool's next look tries again
+            less = calls > 1 or yields
+            try:
                 self.cgroup.weigh(next_power_of_2(calls), yields=yields)
-            self.lowered = calls > 1 or yields
-            self._meter.lengthen(long=self.lowered)
+                self.lowered = less
+            except SandboxError:  # no descriptor is left: the pool's next look tries again, also to take it back
+                pass
+            self._meter.lengthen(long=less)
         elif not self._kept:
             nice = nice_of(calls)
             self._meter.lower(nice)
@@ -413,20 +415,21 @@ class Cell(Stateful):
         self._control.failure = None
 
     def _tear_down(self) -> None:
+        self.hurry()
         self._channels.close_calls()
         self._arm(TEARDOWN_S, self.kill)
 
     def _kill_process(self) -> None:
-        self._hurry()
+        self.hurry()
         self._meter.kill_process()
 
-    def _hurry(self) -> None:
-        """Give the processes their weight back: the end of a process takes CPU time too."""
+    def hurry(self) -> None:
+        """Give the processes their weight back if a cgroup has it: the end of a process takes CPU time too."""
         if self.lowered and self.cgroup is not None and self.cgroup.can_weigh:
             self.lower(1, yields=False)
 
     def _kill_init(self) -> None:
-        self._hurry()
+        self.hurry()
         self._disarm()
         self._swept_by = math.inf
         try:
