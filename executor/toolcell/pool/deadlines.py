@@ -39,7 +39,7 @@ class Deadlines:
         return deadline
 
     def redirect(self, deadline: Deadline, action: Callable[[], None]) -> bool:
-        """Call this action when the deadline is due, instead of its own. Returns False if it is over or cancelled."""
+        """Replace the action of a deadline. Returns False if the deadline is over or cancelled."""
         if deadline.action is None:
             return False
         deadline.action = action

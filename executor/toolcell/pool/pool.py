@@ -46,7 +46,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
-from .rivals import LITTLE, CoreUse, Rivals
+from .rivals import LEAST_CORES, CoreUse, Rivals
 from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -245,7 +245,7 @@ class Pool:
                 coming += same and cell.run is None
         before = list(islice(reversed(self._queues[key.session_id]), 1, coming + 2))
         if len(before) > coming and all(other.spec is run.spec and not other.exclusive for other in before):
-            return False  # no room was found for one of these calls, which want the same
+            return False  # more calls wait for the same cells than are coming: no room was found for one of them
         if any(self._idle.values()):
             return True
         return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
@@ -309,10 +309,8 @@ class Pool:
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
-        calls = self._sharing(session_id, now, running) if running > 1 else 1
-        yields = session_id in self._core_use.yielding
-        if calls > 1 or yields or cell.lowered:  # before the call is sent: the process would wake up and take this core
-            cell.lower(calls, yields=yields)
+        if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
+            self._share_cores(cell, now, running)  # before the call is sent: the process would take this core
         try:
             cell.assign(run, now)
         except Unpackable as error:
@@ -780,12 +778,16 @@ class Pool:
         if cell.run is not None and cell.state is not State.DYING:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            calls = self._sharing(session_id, now, self._running.get(session_id, 0))
-            yields = session_id in self._core_use.yielding
-            if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
-                cell.lower(calls, yields=yields)
+            self._share_cores(cell, now, self._running.get(session_id, 0))
         elif cell.spec.key.session_id not in self._core_use.yielding:
             cell.hurry()  # a sweep that got no core
+
+    def _share_cores(self, cell: Cell, now: float, running: int) -> None:
+        """Set the cell's share of the cores: its session has `running` calls."""
+        session_id = cell.spec.key.session_id
+        calls, yields = self._sharing(session_id, now, running), session_id in self._core_use.yielding
+        if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
+            cell.lower(calls, yields=yields)
 
     def _share_kept(self, is_busy: bool, now: float) -> None:
         """Let idle kept processes that compute, in a thread or a child, leave the cores to calls of other sessions.
@@ -796,7 +798,7 @@ class Pool:
             cell.id
             for cell in kept
             if cell.idle_since < now - WATCH_S  # what it used since the last look was not for a call
-            and self._used_by_kept.get(cell.id, 0.0) - before.get(cell.id, math.inf) > LITTLE * WATCH_S
+            and self._used_by_kept.get(cell.id, 0.0) - before.get(cell.id, math.inf) > LEAST_CORES * WATCH_S
         }
         of_session = Counter(cell.spec.key.session_id for cell in kept if cell.id in computing or cell.lowered)
         for cell in kept:

@@ -27,9 +27,9 @@ from toolcell_sandbox.mechanisms.capabilities import held
 
 RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
-MUCH: Final = 2.0  # times the CPU time of another session
-LITTLE: Final = 0.02  # of a core
-KEPT: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
+YIELD_RATIO: Final = 2.0  # times the CPU time of another session
+LEAST_CORES: Final = 0.02  # of a core
+DECAY: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
 MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
@@ -42,8 +42,8 @@ _SCHED_FLAG_KEEP_POLICY: Final = 8  # linux/sched.h
 
 class Rivals:
     """The session that made the last call, and the times of its last call and of the last call of any other session.
-    `seen` has the time of the last call of each session. For the session `last` it may be an earlier one: `last_at` is
-    right."""
+    `seen` has the time of the last call of each session. That of the session `last` may be out of date: `last_at` has
+    it."""
 
     __slots__ = ("last", "last_at", "other_at", "seen")
 
@@ -75,7 +75,7 @@ class Rivals:
         return bool(gone)
 
     def callers(self, now: float) -> set[str]:
-        """The sessions that have calls."""
+        """The sessions that began a call, or had one under way, in the last `RIVAL_S` seconds."""
         found = {session_id for session_id, at in self.seen.items() if now - at < RIVAL_S}
         if self.last in self.seen and now - self.last_at < RIVAL_S:
             found.add(self.last)
@@ -130,19 +130,19 @@ class CoreUse:
             used[session_id] += cpu_s - self._before.get(id, cpu_s)
             read[id] = cpu_s
         self._before = read
-        of_late = {session_id: KEPT * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
+        of_late = {session_id: DECAY * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
         self._of_late, least = of_late, min(of_late.values())
-        ahead = {each for each in _far_above(least, of_late) if used[each] > LITTLE * elapsed}
+        ahead = {each for each in _far_above(least, of_late) if used[each] > LEAST_CORES * elapsed}
         least = min((of_late[each] for each in ahead), default=0.0)
         self.yielding = frozenset(_far_above(least, of_late) & ahead or ahead)
 
 
 def _far_above(least: float, of_late: Mapping[str, float]) -> set[str]:
-    return {session_id for session_id, cpu_s in of_late.items() if cpu_s > MUCH * least}
+    return {session_id for session_id, cpu_s in of_late.items() if cpu_s > YIELD_RATIO * least}
 
 
 def next_power_of_2(calls: int) -> int:
-    """The least power of two that is not below `calls`: a weight by it is changed less often."""
+    """Round `calls` up to a power of two, so that weights change less often."""
     return 1 << (calls - 1).bit_length()
 
 

@@ -95,7 +95,8 @@ class Calls:
         run.started_at = now
         intake, self._sent = self.intake, sum(map(len, buffers))
         intake.received, intake.read_bytes = 0, READ_BYTES
-        if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):  # it has not waited
+        # A call that has waited has a deadline already, which gets another action.
+        if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):
             is_near = run.deadline_at - now < NEAR_S
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline) if is_near else None
 

@@ -290,7 +290,7 @@ class Cell(Stateful):
                 self.lowered = less
             except SandboxError:  # no descriptor is left: the pool's next look tries again, also to take it back
                 pass
-            self._meter.lengthen(long=less)
+            self._meter.set_slices(long=less)
         elif not self._kept:
             nice = nice_of(calls)
             self._meter.lower(nice)

@@ -323,7 +323,7 @@ class Intake:
         self._calls.on_endless_pipe()
 
     def with_printed(self, outcome: Outcome) -> Outcome:
-        """The outcome with what was printed since the last call, which is taken."""
+        """The outcome with what the call has printed. The captures are empty then."""
         if not self.stdout.total and not self.stderr.total:
             return outcome
         return replace(outcome, stdout=self.stdout.take(), stderr=self.stderr.take())

@@ -132,8 +132,8 @@ class Meter:
             if self.nice == _INHERITED:
                 self.nice = 0
 
-    def lengthen(self, *, long: bool) -> None:
-        """Give the init and its children, and so what they fork later, long slices, or the default again."""
+    def set_slices(self, *, long: bool) -> None:
+        """Set long slices, or the default again, for the init and its children. Later forks inherit them."""
         if long != self._has_long:
             self._has_long = long
             children = first_children(self._children_fd) if self._children_fd >= 0 else ()
