@@ -98,6 +98,13 @@ def count(name: str, value: object, otherwise: str) -> int:
     raise ArgumentError(f"{name} is not a whole number above 0: {value!r}. {otherwise}")
 
 
+def flag(name: str, value: object) -> bool:
+    """`value`, True or False."""
+    if isinstance(value, bool):
+        return value
+    raise ArgumentError(f"{name} is not True or False: {value!r}.")
+
+
 def whole(name: str, value: object) -> int:
     """`value`, a whole number from 0."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:

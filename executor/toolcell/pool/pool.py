@@ -76,6 +76,7 @@ class Pool:
         max_cells: int,
         cells_per_session: int = 8,
         standby: bool = True,
+        reserve_core: bool = True,
         zygotes: int = 0,
         idle_s: float = 60.0,
         max_waiting: int = 1000,
@@ -93,6 +94,7 @@ class Pool:
         self._queues: dict[str, dict[Run, None]] = {}  # the same calls, by session
         self._reactor = reactor
         self._room = Room(max_cells, cells_per_session)
+        self._reserve_core = reserve_core
         self._idle_s = idle_s
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
@@ -144,7 +146,8 @@ class Pool:
     async def start(self) -> None:
         """Start one zygote. Raises SandboxUnavailableError if a mechanism is missing that is not allowed to be."""
         require_proc()
-        tree = CgroupTree.detect()  # before the first child: this process's own cgroup may have to be divided
+        # before the first child: this process's own cgroup may have to be divided
+        tree = CgroupTree.detect(reserves_core=self._reserve_core)
         with ExitStack() as undo:
             undo.callback(self._reactor.close)
             undo.callback(self.fleet.close)
@@ -310,7 +313,9 @@ class Pool:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
         if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
-            self._share_cores(cell, now, running)  # before the call is sent: the process would take this core
+            killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
+            # before the call is sent: the process would take this core
+            self._share_cores(cell, now, running - len(killed))
         try:
             cell.assign(run, now)
         except Unpackable as error:
@@ -745,10 +750,11 @@ class Pool:
         if at_work:
             self.watch()  # first: an exception must not end the watch
         self._look_at_cores(now)
+        dying = Counter(session_id for id, session_id in self._working.items() if self._is_dying(id))
         for cell in at_work:
             try:
                 cell.inspect(now)
-                self._share(cell, now)
+                self._share(cell, now, dying[cell.spec.key.session_id])
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
         self._share_kept(bool(at_work), now)
@@ -761,31 +767,25 @@ class Pool:
         except Exception:  # the cells must still be inspected
             _log.exception("the use of the cores could not be looked at")
 
-    def _sharing(self, session_id: str, now: float, running: int) -> int:
-        """How many of the session's `running` calls share the CPU weight of one process; 1 without a rival. A cell that
-        is killed takes no time any more."""
-        if running < 2 or not self._rivals.has(session_id, now):
-            return 1
-        killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
-        return max(1, running - len(killed))
-
     def _is_dying(self, id: int) -> bool:
         cell = self.cells.get(id)
         return cell is not None and cell.state is State.DYING
 
-    def _share(self, cell: Cell, now: float) -> None:
+    def _share(self, cell: Cell, now: float, dying: int) -> None:
         """Let a running call share the cores with the others of its session, if another session has calls."""
         if cell.run is not None and cell.state is not State.DYING:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
-            self._share_cores(cell, now, self._running.get(session_id, 0))
+            self._share_cores(cell, now, self._running.get(session_id, 0) - dying)
         elif cell.spec.key.session_id not in self._core_use.yielding:
             cell.hurry()  # a sweep that got no core
 
     def _share_cores(self, cell: Cell, now: float, running: int) -> None:
-        """Set the cell's share of the cores: its session has `running` calls."""
+        """Set the cell's share of the cores: its session has `running` calls, without those whose cells are killed,
+        which take no time any more. They share the CPU weight of one process if another session has calls."""
         session_id = cell.spec.key.session_id
-        calls, yields = self._sharing(session_id, now, running), session_id in self._core_use.yielding
+        calls = max(1, running) if self._rivals.has(session_id, now) else 1
+        yields = session_id in self._core_use.yielding
         if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
             cell.lower(calls, yields=yields)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
+from toolcell_sandbox.mechanisms.cgroup_tree import CONTROLLERS, OPTIONAL, group_prefix
 
-_CONTROLLERS = frozenset({"memory", "pids", "cpuacct", "cpu"})
+_CONTROLLERS = CONTROLLERS.union(OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

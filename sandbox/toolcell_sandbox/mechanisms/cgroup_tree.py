@@ -13,6 +13,9 @@ from .cgroups import Cgroup, read_file
 
 CONTROLLERS = frozenset({"memory", "pids"})
 """The controllers that a tree must have."""
+OPTIONAL = ("cpuacct", "cpu", "cpuset")
+"""Those that it uses if it can, in v2 cpuacct as a part of every group. The later ones are worth less without the
+earlier ones."""
 DIVIDE_TRIES = 8  # a child may be forked between the reading of a group's members and their move
 _PREFIX = "toolcell-"
 
@@ -20,34 +23,36 @@ _PREFIX = "toolcell-"
 class CgroupTree:
     """The groups below which this process may make groups: its own in each v1 hierarchy, or a delegated v2 group."""
 
-    def __init__(self, bases: dict[str, str]) -> None:
+    def __init__(self, bases: dict[str, str], *, reserves_core: bool = True) -> None:
         self._bases = bases
+        self._reserves_core = reserves_core
 
     def __repr__(self) -> str:
         return f"<CgroupTree {self._bases}>"
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The controllers of a group of this tree, among memory, pids, cpuacct and cpu. The last two are optional."""
+        """The controllers of a group of this tree: `CONTROLLERS`, and those of `OPTIONAL` that it has."""
         if "unified" not in self._bases:
             return frozenset(self._bases)
-        return CONTROLLERS | {"cpuacct"} | (_passed_on(self._bases["unified"]) & {"cpu"})
+        return CONTROLLERS | {"cpuacct"} | (_passed_on(self._bases["unified"]) & set(OPTIONAL))
 
     @classmethod
-    def detect(cls) -> "CgroupTree | None":
-        """The tree if groups with memory and process limits can be made here, else None. Tries by making one.
+    def detect(cls, *, reserves_core: bool = True) -> "CgroupTree | None":
+        """The tree if groups with memory and process limits can be made here, else None. Tries by making one. Groups
+        that yield leave one core alone if the tree `reserves_core` (`Cgroup.weigh`).
 
         In a v2 group that was delegated to this process alone (`systemd-run --user --scope -p Delegate=yes`), the
         process and its children move to a group `toolcell-supervisor` below it: a group that has processes cannot
         pass controllers on (cgroups(7), "no internal processes").
         """
-        mounts = list(_mounts())
-        v1 = _v1_bases(mounts)
-        without_cpu = {controller: path for controller, path in (v1 or {}).items() if controller != "cpu"}
-        for bases in (_v2_bases(mounts), v1, without_cpu):
+        mounts, reserves_core = list(_mounts()), reserves_core and len(os.sched_getaffinity(0)) > 1
+        wanted = OPTIONAL if reserves_core else OPTIONAL[:-1]  # to join another v1 hierarchy takes time in each cell
+        v1 = [_v1_bases(mounts, CONTROLLERS.union(wanted[:number])) for number in range(len(wanted), -1, -1)]
+        for bases in (_v2_bases(mounts), *v1):
             if not bases:
                 continue
-            tree = cls(bases)
+            tree = cls(bases, reserves_core=reserves_core)
             try:
                 group = tree.create(f"probe-{time.monotonic_ns()}", Limits())
             except (SandboxError, OSError):
@@ -59,12 +64,14 @@ class CgroupTree:
     def create(self, name: str, limits: Limits) -> Cgroup:
         """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
         full = f"{group_prefix(os.getpid())}{name}"
-        group = Cgroup({controller: os.path.join(base, full) for controller, base in self._bases.items()})
+        directories = {controller: os.path.join(base, full) for controller, base in self._bases.items()}
+        group = Cgroup(directories, reserves_core=self._reserves_core)
         made: list[str] = []
         try:
             for path in group.paths:
                 os.mkdir(path)
                 made.append(path)
+            group.inherit_cores()
             group.set_limits(limits)
         except (OSError, SandboxError):
             for path in made:
@@ -170,10 +177,10 @@ def _below(mount_point: str, root: str, own: str | None) -> str | None:
     return path if os.path.isdir(path) else mount_point
 
 
-def _v1_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
+def _v1_bases(mounts: Iterable[Mount], controllers: frozenset[str]) -> dict[str, str] | None:
     bases: dict[str, str] = {}
     for kind, mount_point, root, options in mounts:
-        for controller in {"memory", "pids", "cpuacct", "cpu"} & set(options) if kind == "cgroup" else ():
+        for controller in controllers.intersection(options) if kind == "cgroup" else ():
             path = _below(mount_point, root, _own(controller))
             if path is not None:
                 bases[controller] = path
@@ -201,8 +208,8 @@ def _to_divide(own: str, mount_point: str) -> str | None:
     above = os.path.dirname(own) if own != mount_point else own
     for path in dict.fromkeys((own, above)):
         if is_delegated(path, mount_point) and (_passed_on(path) >= CONTROLLERS or divide(path, CONTROLLERS)):
-            if "cpu" not in _passed_on(path):
-                divide(path, frozenset({"cpu"}))  # if its manager has delegated that too
+            for controller in {"cpu", "cpuset"} - _passed_on(path):
+                divide(path, frozenset({controller}))  # if its manager has delegated that too
             return path
     while os.geteuid() == 0 and own.startswith(mount_point):
         if _passed_on(own) >= CONTROLLERS:

@@ -27,8 +27,9 @@ class Cgroup:
     Files that are read in every call stay open: a `pread` takes a microsecond, `open` takes eight.
     """
 
-    def __init__(self, directories: dict[str, str]) -> None:
+    def __init__(self, directories: dict[str, str], *, reserves_core: bool = True) -> None:
         self._directories = directories
+        self._reserves_core = reserves_core
         self._unified = "unified" in directories
         self._open: list[int] = []  # files
         self._limited_to = 0, 0  # bytes of memory, processes
@@ -68,6 +69,22 @@ class Cgroup:
             for name in reversed(names):  # memsw may never be smaller than memory: raise it first
                 self._write("memory", name, value)
 
+    def inherit_cores(self) -> None:
+        """Let a v1 cpuset take processes: give it this process's cores, and its parent's memory nodes (cpuset(7))."""
+        directory = None if self._unified else self._directory("cpuset")
+        if directory is None:
+            return
+        # With load balancing, each change would rebuild the scheduling domains of the machine, which takes some ms.
+        self._write("cpuset", "cpuset.sched_load_balance", "0")
+        nodes = read_file(f"{os.path.dirname(directory)}/cpuset.mems").strip()
+        self._write("cpuset", "cpuset.mems", nodes)
+        self._set_cores(all_but_one=False)
+
+    def _set_cores(self, *, all_but_one: bool) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        given = cores[1:] if all_but_one and len(cores) > 1 else cores
+        self._write("cpuset", "cpuset.cpus", ",".join(map(str, given)))
+
     @cached_property
     def can_weigh(self) -> bool:
         """Whether the group has a CPU weight, can yield (since Linux 5.15), and counts its CPU time."""
@@ -75,8 +92,8 @@ class Cgroup:
 
     def weigh(self, calls: int, *, yields: bool) -> None:
         """Give the group the CPU weight of one process, divided by `calls`. A group that `yields` has less, whatever
-        `calls` is: any process of another group that wakes up takes a core from it at once (SCHED_IDLE in sched(7)).
-        Raises SandboxError.
+        `calls` is: any process of another group that wakes up takes a core from it (SCHED_IDLE in sched(7)). If it
+        `reserves_core`, it may use all cores of this process but the first one meanwhile. Raises SandboxError.
         """
         wanted = (1, True) if yields else (calls, False)
         if wanted == self._weighs:
@@ -84,6 +101,8 @@ class Cgroup:
         before, self._weighs = self._weighs, None
         if before is None or before[1] != yields:
             self._write("cpu", "cpu.idle", str(int(yields)))  # 0 sets the weight to that of one process
+            if self._reserves_core and self._has("cpuset", "cpuset.cpus"):
+                self._set_cores(all_but_one=yields)
         if not yields and (before is None or before[0] != calls):
             name, whole = ("cpu.weight", 100) if self._unified else ("cpu.shares", 1024)
             self._write("cpu", name, str(max(2, round(whole / calls))))

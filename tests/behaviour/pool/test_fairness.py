@@ -261,6 +261,28 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 assert slices(supervisor, many) == {slice_of(0)}
                 tasks.cancel_scope.cancel()
 
+    @pytest.mark.parametrize("reserves", [True, False])
+    async def test_cells_that_yield_leave_one_core_alone_unless_the_supervisor_reserves_none(
+        supervise: Any, workspace: Path, reserves: bool
+    ) -> None:
+        all_cores = os.sched_getaffinity(0)
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+
+            def cores() -> set[int]:
+                cells = runtime_of(supervisor).pool.cells.values()
+                inits = [psutil.Process(cell.pid) for cell in cells if cell.spec.key.session_id == many.id]
+                found = [os.sched_getaffinity(each.pid) for init in inits for each in (init, *init.children())]
+                return set[int]().union(*found)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await until_it_yields(supervisor, many, quiet)
+                assert cores() == (all_cores - {min(all_cores)} if reserves else all_cores)
+                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                assert cores() == all_cores
+                tasks.cancel_scope.cancel()
+
     async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
         with anyio.fail_after(10):
             while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:

@@ -227,16 +227,21 @@ def test_a_mount_that_another_one_hides_is_passed_over(tmp_path: Path) -> None:
     hidden, seen = tmp_path / "hidden", tmp_path / "seen"
     hidden.mkdir()
     seen.mkdir()
-    (seen / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    for name in ("cgroup.controllers", "cgroup.subtree_control"):
+        (seen / name).write_text("cpu memory pids\n")
     mounts = [("cgroup2", str(each), "/", ["rw"]) for each in (hidden, seen)]
     assert _v2_bases(mounts) == {"unified": str(seen)}
     assert _v2_bases(mounts[:1]) is None
 
 
-@pytest.mark.parametrize("passed_on", ["memory pids", "cpu memory pids"])
-def test_the_cpu_controller_is_passed_on_if_it_is_there(tmp_path: Path, passed_on: str) -> None:
-    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+@pytest.mark.parametrize("is_passed_on", [False, True])
+@pytest.mark.parametrize("controller", ["cpu", "cpuset"])
+def test_an_optional_controller_is_passed_on_if_it_is_there(
+    tmp_path: Path, controller: str, is_passed_on: bool
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text(f"{controller} memory pids\n")
+    passed_on = f"{controller} memory pids" if is_passed_on else "memory pids"
     (tmp_path / "cgroup.subtree_control").write_text(f"{passed_on}\n")
     assert _v2_bases([("cgroup2", str(tmp_path), "/", ["rw"])]) == {"unified": str(tmp_path)}
     written = (tmp_path / "cgroup.subtree_control").read_text()
-    assert written.startswith(passed_on if "cpu" in passed_on else "+cpu")  # a plain file keeps what was longer
+    assert written.startswith(passed_on if is_passed_on else f"+{controller}")  # a plain file keeps what was longer

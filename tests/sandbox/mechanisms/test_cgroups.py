@@ -175,6 +175,8 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct"}
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu"}
+    (tmp_path / "cgroup.subtree_control").write_text("cpu cpuset io memory pids\n")
+    assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu", "cpuset"}
 
 
 def test_a_group_has_a_share_of_the_cores_or_yields_them(group: Any) -> None:
@@ -224,8 +226,69 @@ def test_the_weight_of_a_unified_group_is_written_as_v2_has_it(tmp_path: Path) -
     group.close()
 
 
-def test_a_process_that_yields_leaves_the_core_to_one_that_does_not(tree: Any) -> None:
+@pytest.mark.parametrize("reserves_core", [True, False])
+def test_the_cores_of_a_unified_group_are_written_if_it_reserves_one(tmp_path: Path, reserves_core: bool) -> None:
+    for name in ("cpu.idle", "cpu.weight", "cpuset.cpus"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
+    group = Cgroup({"unified": str(tmp_path)}, reserves_core=reserves_core)
+    first, *others = map(str, sorted(os.sched_getaffinity(0)))
+    group.inherit_cores()
+    group.weigh(4, yields=False)
+    assert (tmp_path / "cpuset.cpus").read_text() == "", "a v2 group has the cores of its parent"
+    group.weigh(4, yields=True)
+    assert (tmp_path / "cpuset.cpus").read_text() == (",".join(others) if reserves_core else "")
+    group.weigh(4, yields=False)
+    assert (tmp_path / "cpuset.cpus").read_text() == (",".join([first, *others]) if reserves_core else "")
+    group.close()
+
+
+def test_a_process_of_a_group_that_yields_cannot_use_the_reserved_core(tree: Any, group: Any) -> None:
+    """On v1, as on this machine."""
+    assert "cpuset" in tree.controllers
+    cores = os.sched_getaffinity(0)
+    first = min(cores)
+    code = f"""
+import os, sys
+print(flush=True)
+sys.stdin.readline()
+try:
+    os.sched_setaffinity(0, [{first}])
+except OSError:
+    pass
+print(*os.sched_getaffinity(0), flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        for path in group.paths:
+            Path(path, "cgroup.procs").write_text(str(process.pid))
+        assert os.sched_getaffinity(process.pid) == cores
+        group.weigh(1, yields=True)
+        assert os.sched_getaffinity(process.pid) == cores - {first}
+        print(file=process.stdin, flush=True)
+        assert set(map(int, process.stdout.readline().split())) == cores - {first}
+        group.weigh(1, yields=False)
+
+
+def test_a_group_that_yields_on_a_single_core_keeps_it(tree: Any, group: Any) -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, [max(before)])
+        group.weigh(1, yields=True)
+        (cores,) = [path / "cpuset.cpus" for path in map(Path, group.paths) if (path / "cpuset.cpus").exists()]
+        assert cores.read_text().strip() == str(max(before))
+        one_core = CgroupTree.detect()
+        assert one_core is not None and one_core.controllers == tree.controllers - {"cpuset"}, "there is none to spare"
+    finally:
+        os.sched_setaffinity(0, before)
+    without = CgroupTree.detect(reserves_core=False)
+    assert without is not None and without.controllers == tree.controllers - {"cpuset"}
+
+
+def test_a_process_that_yields_leaves_the_core_to_one_that_does_not() -> None:
     """One core for both. With the same weight each would have half of it."""
+    tree: Any = CgroupTree.detect(reserves_core=False)
     spin = "import os, time; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
     groups = [tree.create(f"share-{name}", Limits(memory_bytes=64 << 20, processes=8)) for name in ("a", "b")]
     processes = [subprocess.Popen([sys.executable, "-c", spin]) for _ in groups]
@@ -262,6 +325,9 @@ def test_a_group_of_a_dead_supervisor_that_is_in_use_is_left_to_the_next_sweep(t
     stale = [f"{os.path.dirname(path)}/{group_prefix(_pid_of_a_dead_process())}busy" for path in mine.paths]
     for path in stale:
         os.mkdir(path)
+    for path in stale:
+        if Path(path, "cpuset.cpus").exists():
+            Cgroup({"cpuset": path}).inherit_cores()
     with subprocess.Popen(["sleep", "60"]) as process:
         for path in stale:
             Path(path, "cgroup.procs").write_text(str(process.pid))
