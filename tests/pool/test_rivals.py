@@ -146,7 +146,39 @@ def test_nobody_yields_to_a_session_that_makes_no_calls_any_more() -> None:
     use.look({"a"}, [(1, "a", 0.10)], 1.10)
     assert not use.yielding
     use.look({"a", "b"}, [(1, "a", 9.0)], 9.0)
-    assert not use.yielding, "what it used meanwhile does not count"
+    assert not use.yielding, "what it used in a pause does not count"
+
+
+def test_a_session_that_computed_alone_yields_as_soon_as_another_one_makes_a_call() -> None:
+    use = CoreUse()
+    use.look({"a"}, [(1, "a", 3.0)], 1.0)
+    use.look({"a"}, [(1, "a", 3.05)], 1.05)
+    assert not use.yielding
+    use.compare({"a", "b"})
+    assert use.yielding == {"a"}
+    use.look({"a"}, [(1, "a", 3.0501)], 1.10)
+    use.compare({"a", "b"})
+    assert not use.yielding, "it sleeps now"
+
+
+def test_groups_that_keep_their_weights_yield_together() -> None:
+    """They cannot starve each other."""
+    for keep in (True, False):
+        use = CoreUse()
+        use.keep_weights = keep
+        cells = [(1, "much", 0.0), (2, "more", 0.0), (3, "quiet", 0.0)]
+        use.look({"much", "more", "quiet"}, cells, 1.0)
+        use.look({"much", "more", "quiet"}, [(1, "much", 0.01), (2, "more", 0.05), (3, "quiet", 0.001)], 1.05)
+        assert use.yielding == ({"much", "more"} if keep else {"more"})
+
+
+def test_a_session_is_a_new_rival_after_a_pause() -> None:
+    rivals = Rivals()
+    assert rivals.note("a", 1.0) and not rivals.note("a", 1.5) and not rivals.note("a", 2.4)
+    assert rivals.note("b", 2.5) and not rivals.note("a", 2.6) and not rivals.note("b", 2.7)
+    assert rivals.note("a", 3.6), "it was the last but one"
+    assert rivals.note("b", 3.8)
+    assert rivals.note("b", 4.8), "it was the last"
 
 
 def test_a_weight_is_changed_at_powers_of_two() -> None:

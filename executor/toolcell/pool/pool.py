@@ -158,7 +158,7 @@ class Pool:
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
-                self.slots.tree = tree
+                self.slots.tree, self._core_use.keep_weights = tree, tree.reserves_core
                 tree.sweep_stale()  # cgroups of supervisors that were killed
             undo.pop_all()
         self._open = True
@@ -205,7 +205,8 @@ class Pool:
         else:
             self._queue(run)
         # while the cell works
-        self._rivals.note(key.session_id, run.queued_at)
+        if self._rivals.note(key.session_id, run.queued_at):
+            self._meet_rival(run.queued_at)
         waiter = run.waiter = self._reactor.waiter()
         if run.outcome is not None:
             waiter.set(run.outcome)
@@ -759,9 +760,17 @@ class Pool:
                 _log.exception("%r could not be looked at", cell)
         self._share_kept(bool(at_work), now)
 
+    def _meet_rival(self, now: float) -> None:
+        """Have sessions that compute yield at once, because another session begins to make calls."""
+        before = self._core_use.yielding
+        self._core_use.compare(self._rivals.callers(now))
+        for cell in self.cells.values() if self._core_use.yielding - before else ():
+            if cell.run is not None and cell.spec.key.session_id in self._core_use.yielding:
+                self._share(cell, now, 0)
+
     def _look_at_cores(self, now: float) -> None:
         callers = self._rivals.callers(now)
-        cells = [cell for cell in self.cells.values() if len(callers) > 1 and cell.spec.key.session_id in callers]
+        cells = [cell for cell in self.cells.values() if cell.spec.key.session_id in callers]
         try:
             self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
         except Exception:  # the cells must still be inspected

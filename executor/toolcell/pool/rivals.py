@@ -52,9 +52,12 @@ class Rivals:
         self.last_at = self.other_at = -math.inf
         self.seen: dict[str, float] = {}
 
-    def note(self, session_id: str, now: float) -> None:
-        """Note that the session begins a call, or has one under way."""
+    def note(self, session_id: str, now: float) -> bool:
+        """Note that the session begins a call, or has one under way. Returns whether it had none in the last `RIVAL_S`
+        seconds."""
+        before = self.last_at
         if session_id != self.last:
+            before = self.seen.get(session_id, -math.inf)
             if self.last in self.seen:  # else it was forgotten
                 self.seen[self.last] = self.last_at
             self.last, self.other_at = session_id, self.last_at
@@ -62,6 +65,7 @@ class Rivals:
         elif session_id not in self.seen:
             self.seen[session_id] = now
         self.last_at = now
+        return now - before >= RIVAL_S
 
     def forget(self, session_id: str) -> None:
         """Forget a session that is closed or parked."""
@@ -93,16 +97,19 @@ class CoreUse:
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
 
-    The kernel gives all groups that yield the same weight, whatever the number of calls. So if one of these sessions
-    used more than twice the time of another one of them, only those yield that did.
+    Groups that yield keep their weights if they leave a core alone meanwhile (`keep_weights`). Otherwise the kernel
+    gives all of them the same weight, whatever the number of calls. Then, if one of these sessions used more than twice
+    the time of another one of them, only those yield that did.
     """
 
     def __init__(self) -> None:
+        self.keep_weights = False
         self.yielding: frozenset[str] = frozenset()
         self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
         self._before: dict[int, float] = {}
         self._of_ended: dict[str, float] = {}  # seconds since the last look, of cells that have ended
-        self._looked_at = 0.0
+        self._cores: dict[str, float] = {}  # used between the last two looks
+        self._looked_at = -math.inf
 
     def begin(self, id: int, cpu_s: float) -> None:
         """Note a session's new cell, and the CPU seconds of earlier cells with its counter."""
@@ -115,26 +122,30 @@ class CoreUse:
         self._of_ended[session_id] = self._of_ended.get(session_id, 0.0) + used
 
     def look(self, callers: Collection[str], cells: Iterable[tuple[int, str, float]], now: float) -> None:
-        """Compare what the sessions in `callers` have used since the last look. `cells` are their cells: an id, the
-        session, and the CPU seconds so far."""
+        """Read what the sessions in `callers` have used since the last look, and compare. `cells` are their cells: an
+        id, the session, and the CPU seconds so far."""
         elapsed, self._looked_at = now - self._looked_at, now
-        if len(callers) < 2:
-            self.yielding = frozenset()
-            self._of_late.clear()
+        if elapsed > RIVAL_S:  # what was used in a pause does not count
             self._before.clear()
-            self._of_ended.clear()
-            return
         used, read = {each: self._of_ended.get(each, 0.0) for each in callers}, dict[int, float]()
         self._of_ended.clear()
         for id, session_id, cpu_s in cells:
             used[session_id] += cpu_s - self._before.get(id, cpu_s)
             read[id] = cpu_s
         self._before = read
-        of_late = {session_id: DECAY * self._of_late.get(session_id, 0.0) + cpu_s for session_id, cpu_s in used.items()}
-        self._of_late, least = of_late, min(of_late.values())
-        ahead = {each for each in _far_above(least, of_late) if used[each] > LEAST_CORES * elapsed}
-        least = min((of_late[each] for each in ahead), default=0.0)
-        self.yielding = frozenset(_far_above(least, of_late) & ahead or ahead)
+        self._of_late = {each: DECAY * self._of_late.get(each, 0.0) + cpu_s for each, cpu_s in used.items()}
+        self._cores = {each: cpu_s / elapsed for each, cpu_s in used.items()}
+        self.compare(callers)
+
+    def compare(self, callers: Collection[str]) -> None:
+        """Compare what these sessions had used at the last look. One that had no calls then has used nothing."""
+        of_late = {each: self._of_late.get(each, 0.0) for each in callers}
+        least = min(of_late.values(), default=0.0)
+        ahead = {each for each in _far_above(least, of_late) if self._cores.get(each, 0.0) > LEAST_CORES}
+        if not self.keep_weights:
+            least = min((of_late[each] for each in ahead), default=0.0)
+            ahead = _far_above(least, of_late) & ahead or ahead
+        self.yielding = frozenset(ahead)
 
 
 def _far_above(least: float, of_late: Mapping[str, float]) -> set[str]:

@@ -37,6 +37,11 @@ class CgroupTree:
             return frozenset(self._bases)
         return CONTROLLERS | {"cpuacct"} | (_passed_on(self._bases["unified"]) & set(OPTIONAL))
 
+    @property
+    def reserves_core(self) -> bool:
+        """Whether its groups leave one core to others while they yield (`Cgroup.reserves_core`)."""
+        return self._reserves_core and "cpuset" in self.controllers
+
     @classmethod
     def detect(cls, *, reserves_core: bool = True) -> "CgroupTree | None":
         """The tree if groups with memory and process limits can be made here, else None. Tries by making one. Groups

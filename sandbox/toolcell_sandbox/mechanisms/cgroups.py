@@ -90,20 +90,27 @@ class Cgroup:
         """Whether the group has a CPU weight, can yield (since Linux 5.15), and counts its CPU time."""
         return self._has("cpu", "cpu.idle") and self.cpu_s() is not None
 
+    @cached_property
+    def reserves_core(self) -> bool:
+        """Whether it leaves one core to other groups while it yields."""
+        return self._reserves_core and self._has("cpuset", "cpuset.cpus")
+
     def weigh(self, calls: int, *, yields: bool) -> None:
-        """Give the group the CPU weight of one process, divided by `calls`. A group that `yields` has less, whatever
-        `calls` is: any process of another group that wakes up takes a core from it (SCHED_IDLE in sched(7)). If it
-        `reserves_core`, it may use all cores of this process but the first one meanwhile. Raises SandboxError.
+        """Give the group the CPU weight of one process, divided by `calls`. Raises SandboxError.
+
+        A group that `yields` and `reserves_core` may use all cores of this process but the first one. Without a core to
+        reserve, it has less weight than any other group, whatever `calls` is (SCHED_IDLE in sched(7)).
         """
-        wanted = (1, True) if yields else (calls, False)
+        wanted = (1, True) if yields and not self.reserves_core else (calls, yields)
         if wanted == self._weighs:
             return
         before, self._weighs = self._weighs, None
         if before is None or before[1] != yields:
-            self._write("cpu", "cpu.idle", str(int(yields)))  # 0 sets the weight to that of one process
-            if self._reserves_core and self._has("cpuset", "cpuset.cpus"):
+            if self.reserves_core:
                 self._set_cores(all_but_one=yields)
-        if not yields and (before is None or before[0] != calls):
+            else:
+                self._write("cpu", "cpu.idle", str(int(yields)))  # 0 sets the weight to that of one process
+        if (self.reserves_core or not yields) and (before is None or before[0] != calls):
             name, whole = ("cpu.weight", 100) if self._unified else ("cpu.shares", 1024)
             self._write("cpu", name, str(max(2, round(whole / calls))))
         self._weighs = wanted

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from tests.slices import HAS_SLICES, slice_of
 from toolcell import Session, Supervisor, tool
 from toolcell.pool.cell import State
 from toolcell.pool.plan import HELD_S
-from toolcell.pool.rivals import SLICE_NS
+from toolcell.pool.rivals import RIVAL_S, SLICE_NS
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox import Cgroup
 from toolcell_sandbox.errors import SandboxError
@@ -218,14 +219,30 @@ def leave_work(seconds: float) -> None:
 
 if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
 
-    def shares(supervisor: Supervisor, session: Session) -> list[tuple[str, int]]:
-        """cpu.idle and cpu.shares of each cell of the session that runs a call."""
-        found: list[tuple[str, int]] = []
-        for cell in runtime_of(supervisor).pool.cells.values():
-            if cell.spec.key.session_id == session.id and cell.run is not None and cell.cgroup is not None:
-                (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
-                found.append(((group / "cpu.idle").read_text().strip(), int((group / "cpu.shares").read_text())))
-        return found
+    @pytest.fixture(params=["reserve_core", "idle"])
+    def reserves(request: pytest.FixtureRequest) -> bool:
+        """Whether cells that yield leave a core alone, or are idle (cpu.idle) instead."""
+        return bool(request.param == "reserve_core")
+
+    def number_in(group: Cgroup | None, name: str) -> int:
+        assert group is not None
+        (file,) = [path / name for path in map(Path, group.paths) if (path / name).exists()]
+        return int(file.read_text())
+
+    def does_yield(group: Cgroup | None) -> bool:
+        assert group is not None
+        for path in map(Path, group.paths):
+            if (path / "cpuset.cpus").exists():
+                return re.split("[-,]", (path / "cpuset.cpus").read_text())[0] != str(min(os.sched_getaffinity(0)))
+        return number_in(group, "cpu.idle") == 1
+
+    def shares(supervisor: Supervisor, session: Session) -> list[tuple[bool, int]]:
+        """Whether each cell of the session that runs a call yields, and its cpu.shares."""
+        return [
+            (does_yield(cell.cgroup), number_in(cell.cgroup, "cpu.shares"))
+            for cell in runtime_of(supervisor).pool.cells.values()
+            if cell.spec.key.session_id == session.id and cell.run is not None and cell.cgroup is not None
+        ]
 
     def slices(supervisor: Supervisor, session: Session) -> set[int]:
         """The slices of the inits of these cells, and of their children."""
@@ -233,17 +250,17 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
         inits = [psutil.Process(cell.pid) for cell in cells if cell.run is not None]
         return {slice_of(process.pid) for init in inits for process in (init, *init.children())}
 
-    async def until_shares(supervisor: Supervisor, session: Session, wanted: Callable[[str, int], bool]) -> None:
+    async def until_shares(supervisor: Supervisor, session: Session, wanted: Callable[[bool, int], bool]) -> None:
         with anyio.fail_after(10):
             while not all(wanted(*each) for each in shares(supervisor, session)):
                 await anyio.sleep(0.01)
 
     @pytest.mark.parametrize("name", ["work", "kept_work"])
     async def test_cells_of_a_session_that_computes_yield_while_another_session_calls(
-        supervise: Any, workspace: Path, name: str
+        supervise: Any, workspace: Path, reserves: bool, name: str
     ) -> None:
         """They have a cgroup with a CPU weight here. Kept processes yield too."""
-        async with supervise([work, kept_work, rest], max_cells=6) as supervisor:
+        async with supervise([work, kept_work, rest], max_cells=6, reserve_core=reserves) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 for each in [name, "work", "work"]:
@@ -251,17 +268,16 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 with anyio.fail_after(10):
                     while len(runtime_of(supervisor).pool.running()) < 3:
                         await anyio.sleep(0.01)
-                assert set(shares(supervisor, many)) == {("0", 1024)}, "no other session has calls"
+                assert set(shares(supervisor, many)) == {(False, 1024)}, "no other session has calls"
                 with anyio.fail_after(10):
-                    while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+                    while {yields for yields, _weight in shares(supervisor, many)} != {True}:
                         await quiet.call("rest", {"seconds": 0.0})
                         await anyio.sleep(0.01)
                 assert not HAS_SLICES or slices(supervisor, many) == {SLICE_NS}
-                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                await until_shares(supervisor, many, lambda yields, weight: (yields, weight) == (False, 1024))
                 assert slices(supervisor, many) == {slice_of(0)}
                 tasks.cancel_scope.cancel()
 
-    @pytest.mark.parametrize("reserves", [True, False])
     async def test_cells_that_yield_leave_one_core_alone_unless_the_supervisor_reserves_none(
         supervise: Any, workspace: Path, reserves: bool
     ) -> None:
@@ -279,18 +295,38 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 tasks.start_soon(many.call, "work", {"seconds": 20.0})
                 await until_it_yields(supervisor, many, quiet)
                 assert cores() == (all_cores - {min(all_cores)} if reserves else all_cores)
-                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                await until_shares(supervisor, many, lambda yields, weight: (yields, weight) == (False, 1024))
                 assert cores() == all_cores
+                tasks.cancel_scope.cancel()
+
+    async def test_a_session_that_computes_yields_from_the_first_call_of_another_one_on(
+        supervise: Any, workspace: Path, reserves: bool
+    ) -> None:
+        """It computed alone until then, so what it uses is known."""
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await anyio.sleep(RIVAL_S + 0.5)
+                assert shares(supervisor, many) == [(False, 1024)]
+                seen: list[bool] = []
+                tasks.start_soon(quiet.call, "rest", {"seconds": 5.0})
+                while not seen:
+                    await anyio.lowlevel.checkpoint()
+                    if len(runtime_of(supervisor).pool.running()) == 2:
+                        seen = [yields for yields, _weight in shares(supervisor, many)]
+                assert seen == [True]
                 tasks.cancel_scope.cancel()
 
     async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
         with anyio.fail_after(10):
-            while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+            while {yields for yields, _weight in shares(supervisor, many)} != {True}:
                 await quiet.call("rest", {"seconds": 0.0})
                 await anyio.sleep(0.01)
 
     async def test_a_weight_that_cannot_be_given_back_now_is_given_back_later(
-        supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         weigh, failed = Cgroup.weigh, 0
 
@@ -301,19 +337,19 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 raise SandboxError("no descriptor is left", step="write cpu.idle", mechanism="cgroup")
             weigh(self, calls, yields=yields)
 
-        async with supervise([work, rest], max_cells=4) as supervisor:
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(many.call, "work", {"seconds": 20.0})
                 await until_it_yields(supervisor, many, quiet)
                 monkeypatch.setattr(Cgroup, "weigh", scarce)
-                await until_shares(supervisor, many, lambda idle, weight: (idle, weight) == ("0", 1024))
+                await until_shares(supervisor, many, lambda yields, weight: (yields, weight) == (False, 1024))
                 assert failed == 3
                 tasks.cancel_scope.cancel()
 
-    async def test_a_teardown_does_not_yield(supervise: Any, workspace: Path) -> None:
+    async def test_a_teardown_does_not_yield(supervise: Any, workspace: Path, reserves: bool) -> None:
         """It has only 2 s."""
-        async with supervise([work_and_tear_down, rest], max_cells=4) as supervisor:
+        async with supervise([work_and_tear_down, rest], max_cells=4, reserve_core=reserves) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(many.call, "work_and_tear_down", {"seconds": 1.0})
@@ -321,38 +357,37 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
             cells = runtime_of(supervisor).pool.cells.values()
             (cell,) = [cell for cell in cells if cell.spec.key.session_id == many.id and cell.spec.key.kept_tool]
             assert cell.cgroup is not None
-            (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
-            (group / "cpu.idle").write_text("1")  # as it may be after a call
-            cell.cgroup._weighs, cell.lowered = (1, True), True
+            cell.cgroup.weigh(1, yields=True)  # as it may be after a call
+            cell.lowered = True
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(many.close)
                 with anyio.fail_after(10):
                     while cell.state is not State.RETIRING:
                         await anyio.sleep(0.001)
-                assert (group / "cpu.idle").read_text() == "0\n"
+                assert not does_yield(cell.cgroup)
 
     async def test_a_kept_process_that_computes_after_its_call_yields_to_calls_of_others(
-        supervise: Any, workspace: Path
+        supervise: Any, workspace: Path, reserves: bool
     ) -> None:
-        async with supervise([leave_work, work], max_cells=4) as supervisor:
+        async with supervise([leave_work, work], max_cells=4, reserve_core=reserves) as supervisor:
             one, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             assert not (await one.call("leave_work", {"seconds": 30.0})).is_error
             (cell,) = [each for each in runtime_of(supervisor).pool.cells.values() if each.spec.key.kept_tool]
-            assert cell.cgroup is not None
-            (group,) = [path for path in map(Path, cell.cgroup.paths) if (path / "cpu.idle").exists()]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(other.call, "work", {"seconds": 20.0})
                 with anyio.fail_after(10):
-                    while (group / "cpu.idle").read_text() != "1\n":
+                    while not does_yield(cell.cgroup):
                         await anyio.sleep(0.01)
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(10):
-                while (group / "cpu.idle").read_text() != "0\n":
+                while does_yield(cell.cgroup):
                     await anyio.sleep(0.01)
 
-    async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:
+    async def test_calls_that_got_no_core_have_their_weight_again(
+        supervise: Any, workspace: Path, reserves: bool
+    ) -> None:
         """The quiet session computes as much as two cores can. So the other one yields no longer, and both progress."""
-        async with supervise([work, rest], max_cells=8) as supervisor:
+        async with supervise([work, rest], max_cells=8, reserve_core=reserves) as supervisor:
             many, few = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             cores = len(os.sched_getaffinity(0))
             used: dict[str, float] = {}
@@ -371,15 +406,17 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 tasks.start_soon(compute, few, cores)
             assert used[many.id] > 0.2 * used[few.id], used
 
-    async def test_a_new_cell_does_not_yield_because_one_before_did(supervise: Any, workspace: Path) -> None:
+    async def test_a_new_cell_does_not_yield_because_one_before_did(
+        supervise: Any, workspace: Path, reserves: bool
+    ) -> None:
         """Cgroups are used again for other cells."""
-        async with supervise([work, rest], max_cells=4) as supervisor:
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
                     tasks.start_soon(many.call, "work", {"seconds": 20.0})
                 with anyio.fail_after(10):
-                    while {idle for idle, _weight in shares(supervisor, many)} != {"1"}:
+                    while {yields for yields, _weight in shares(supervisor, many)} != {True}:
                         await quiet.call("rest", {"seconds": 0.0})
                         await anyio.sleep(0.01)
                 tasks.cancel_scope.cancel()
@@ -391,7 +428,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 with anyio.fail_after(10):
                     while len(runtime_of(supervisor).pool.running()) < 2:
                         await anyio.sleep(0.01)
-                assert [idle for idle, _weight in shares(supervisor, after)] == ["0", "0"]
+                assert [yields for yields, _weight in shares(supervisor, after)] == [False, False]
                 tasks.cancel_scope.cancel()
 
 

@@ -179,9 +179,20 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu", "cpuset"}
 
 
-def test_a_group_has_a_share_of_the_cores_or_yields_them(group: Any) -> None:
+@pytest.fixture
+def without_cpuset() -> Any:
+    """A group that does not reserve a core."""
+    tree = CgroupTree.detect(reserves_core=False)
+    assert tree is not None
+    made = tree.create("test", Limits())
+    yield made
+    made.remove()
+
+
+def test_a_group_has_a_share_of_the_cores_or_yields_them(without_cpuset: Any) -> None:
     """On v1, as on this machine."""
-    assert group.can_weigh
+    group = without_cpuset
+    assert group.can_weigh and not group.reserves_core
     (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
 
     def found() -> tuple[str, str]:
@@ -236,8 +247,10 @@ def test_the_cores_of_a_unified_group_are_written_if_it_reserves_one(tmp_path: P
     group.inherit_cores()
     group.weigh(4, yields=False)
     assert (tmp_path / "cpuset.cpus").read_text() == "", "a v2 group has the cores of its parent"
-    group.weigh(4, yields=True)
+    group.weigh(8, yields=True)
     assert (tmp_path / "cpuset.cpus").read_text() == (",".join(others) if reserves_core else "")
+    idle, weight = [(tmp_path / name).read_text() for name in ("cpu.idle", "cpu.weight")]
+    assert (idle, weight[:2]) == (("", "12") if reserves_core else ("1", "25")), "it keeps its weight"
     group.weigh(4, yields=False)
     assert (tmp_path / "cpuset.cpus").read_text() == (",".join([first, *others]) if reserves_core else "")
     group.close()
@@ -268,6 +281,9 @@ print(*os.sched_getaffinity(0), flush=True)
         assert os.sched_getaffinity(process.pid) == cores - {first}
         print(file=process.stdin, flush=True)
         assert set(map(int, process.stdout.readline().split())) == cores - {first}
+        (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
+        group.weigh(4, yields=True)
+        assert [(directory / name).read_text() for name in ("cpu.idle", "cpu.shares")] == ["0\n", "256\n"]
         group.weigh(1, yields=False)
 
 
