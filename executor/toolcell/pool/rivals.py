@@ -28,7 +28,7 @@ from toolcell_sandbox.mechanisms.capabilities import held
 RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 YIELD_RATIO: Final = 2.0  # times the CPU time of another session
-LEAST_CORES: Final = 0.02  # of a core
+LEAST_CORES: Final = 0.25  # of a core
 DECAY: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
@@ -92,7 +92,8 @@ class Rivals:
 
 class CoreUse:
     """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first: of late they
-    used more than twice the time of another session that has calls, and since the last look more than 2 % of a core.
+    used more than twice the time of another session that has calls, and since the last look more than a quarter of a
+    core.
 
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
