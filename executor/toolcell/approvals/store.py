@@ -286,9 +286,12 @@ class Approvals:
         self._used.add(id)
         return _answer_in(entry), entry.answered_by
 
-    def confirmation(self, request: ApprovalRequest) -> tuple[ApprovalRequest, Approved | Denied | None, str] | None:
+    def confirmation(
+        self, request: ApprovalRequest
+    ) -> tuple[ApprovalRequest, Approved | Denied | None, str, float | None] | None:
         """The latest confirmation of this call that nothing has used: the question, the answer, which is used by this,
-        and who gave it. The answer is None while the question is pending. None if there is no such confirmation."""
+        who gave it and when (time.time()). The answer is None while the question is pending. None if there is no such
+        confirmation."""
         with self._changing():
             self._note_ended()
             for entry in reversed(self._table.unused(request.tool)):
@@ -298,13 +301,13 @@ class Approvals:
                 if _of_another_call(asked, request):
                     continue
                 if entry.state == "pending":
-                    return asked, None, ""
+                    return asked, None, "", None
                 self._table.mark_used(entry.id)
                 break
             else:
                 return None
         self._used.add(entry.id)
-        return asked, _answer_in(entry), entry.answered_by
+        return asked, _answer_in(entry), entry.answered_by, entry.answered_at
 
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""

@@ -60,12 +60,12 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
         return Standing([])
     if found is None:
         return Standing([])
-    asked, answer, by = found
+    asked, answer, by, at = found
     if answer is None:
         return Standing([], pending=asked.id, hint=asked.hint)
     context.caller.tally.questions.discard(asked.id)
     words = "confirmed" if isinstance(answer, Approved) else "not confirmed"
-    approve.record_approval(context, asked, words, by=by, used=True, is_earlier=True)
+    approve.record_approval(context, asked, words, by=by, used=True, is_earlier=True, answered_at=at)
     return Standing([*map(_field, asked.given), _field(_said(asked, answer))], asked.approved)
 
 

@@ -219,7 +219,7 @@ def _approval(data: Any, asked: set[str]) -> str:
         if "made_at" in data:
             return (
                 f"The same call had asked for approval before, as {data['made_by']} at {time_of(data['made_at'])}. Its "
-                f"request {request} is taken up, until {until}."
+                f"request {request}, open until {until}, holds for this call too."
             )
         return f"Approval was asked for {data['tool']} ({data['reason']}): request {request}, until {until}."
     if data.get("event") in ("withdrawn", "revoked"):

@@ -3,11 +3,10 @@
 The kernel shares a busy core among processes, so a session with eight running calls would get eight times the CPU time
 of a session with one, and the supervisor would wait for its turn behind all of them. So while several sessions make
 calls, the cells of a session with more than one running call get a smaller CPU weight: together that of one process.
-On idle cores, they run as fast as any other.
-
 A smaller weight alone is not enough: a process that wakes up may have to wait for the kernel's next tick before it
-gets a core from one that computes. So a session that uses much more CPU time than another one yields (`CoreUse`): any
-other process takes the core at once.
+gets a core from one that computes. So a session that uses much more CPU time than another one yields (`CoreUse`): it
+leaves one core alone. Without a cpuset, it has less weight than any other process instead, and these take the core from
+it, mostly at once.
 
 The weight is that of the cell's cgroup. Without a cgroup that has one, the processes of the call and the cell's init
 are niced instead, as far as the user may, and have long slices (`SLICE_NS`).

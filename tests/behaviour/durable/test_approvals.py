@@ -133,7 +133,7 @@ async def test_the_story_of_a_call_says_when_an_earlier_request_was_made_and_ans
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         await session.call("pay", {"amount": 5}, call_id="again")
     told = await command(state, "show", "again", of="audit")
-    made = f"before, as {entry.request.call_id} at {time_of(entry.request.created_at)}. Its request {id} is taken up"
+    made = f"before, as {entry.request.call_id} at {time_of(entry.request.created_at)}. Its request {id}, open until"
     assert made in told and "Approval was asked" not in told
     assert f"was approved by bob at {time_of(entry.answered_at)}." in told
 
@@ -163,10 +163,11 @@ async def test_the_story_of_a_call_says_which_call_had_asked_for_its_confirmatio
         asked = await session.call("remove", {"path": "a"}, call_id="first")
         supervisor.approvals.deny(asked.confirmation, by="bob")
         await session.call("remove", {"path": "a"}, call_id="second")
-        request = supervisor.approvals.get(asked.confirmation).request
-    assert request is not None
+        entry = supervisor.approvals.get(asked.confirmation)
+    request, at = entry.request, entry.answered_at
+    assert request is not None and at is not None
     told = await command(state, "show", "second", of="audit")
-    made = f"which the call first made at {time_of(request.created_at)}, was not confirmed by bob."
+    made = f"which the call first made at {time_of(request.created_at)}, was not confirmed by bob at {time_of(at)}."
     assert f"The request {request.id}, {made}" in told
 
 
