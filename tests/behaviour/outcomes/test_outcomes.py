@@ -53,9 +53,6 @@ SLACK = 2.0
 """How late the end of a call may be on a machine that others use too."""
 
 
-ROOT = os.geteuid() == 0
-
-
 @dataclass
 class Seen:
     """What the test has seen after a row's call and the next call."""
@@ -264,8 +261,7 @@ ROWS = [
     row(m.burn_in_short_children, "limit_exceeded", limit("cpu", 0.25), ends_within(3.0), limits={"cpu_s": 0.25}),
     # memory
     row(m.eat_memory, "limit_exceeded", MEMORY, EATS),
-    # Without a cgroup, a process at the limit of its address space that swallows MemoryError ends at its deadline.
-    row(m.eat_memory_and_go_on, "limit_exceeded", MEMORY, EATS) if ROOT else row(m.eat_memory_and_go_on, "timeout"),
+    row(m.eat_memory_and_go_on, "limit_exceeded", MEMORY, EATS),
     row(m.ask_for_a_terabyte, "limit_exceeded", MEMORY),
     row(m.eat_memory_in_children, "limit_exceeded", MEMORY, ends_within(4.0)),
     row(m.eat_memory_in_a_memfd, ("execution", "limit_exceeded"), DENIED_OR_MEMORY),

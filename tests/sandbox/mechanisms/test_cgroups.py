@@ -180,11 +180,16 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def without_cpuset() -> Any:
-    """A group that does not reserve a core."""
-    tree = CgroupTree.detect(reserves_core=False)
-    assert tree is not None
-    made = tree.create("test", Limits())
+def tree_without_cpuset(tree: CgroupTree) -> CgroupTree:
+    """Makes groups that do not reserve a core."""
+    found = CgroupTree.detect(reserves_core=False)
+    assert found is not None and found.controllers == tree.controllers - {"cpuset"}
+    return found
+
+
+@pytest.fixture
+def without_cpuset(tree_without_cpuset: Any) -> Any:
+    made = tree_without_cpuset.create("test", Limits())
     yield made
     made.remove()
 
@@ -298,13 +303,11 @@ def test_a_group_that_yields_on_a_single_core_keeps_it(tree: Any, group: Any) ->
         assert one_core is not None and one_core.controllers == tree.controllers - {"cpuset"}, "there is none to spare"
     finally:
         os.sched_setaffinity(0, before)
-    without = CgroupTree.detect(reserves_core=False)
-    assert without is not None and without.controllers == tree.controllers - {"cpuset"}
 
 
-def test_a_process_that_yields_leaves_the_core_to_one_that_does_not() -> None:
+def test_a_process_that_yields_leaves_the_core_to_one_that_does_not(tree_without_cpuset: CgroupTree) -> None:
     """One core for both. With the same weight each would have half of it."""
-    tree: Any = CgroupTree.detect(reserves_core=False)
+    tree: Any = tree_without_cpuset
     spin = "import os, time; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
     groups = [tree.create(f"share-{name}", Limits(memory_bytes=64 << 20, processes=8)) for name in ("a", "b")]
     processes = [subprocess.Popen([sys.executable, "-c", spin]) for _ in groups]
