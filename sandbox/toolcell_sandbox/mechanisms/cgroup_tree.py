@@ -26,6 +26,7 @@ class CgroupTree:
     def __init__(self, bases: dict[str, str], *, reserves_core: bool = True) -> None:
         self._bases = bases
         self._reserves_core = reserves_core
+        self._cores = os.sched_getaffinity(0)  # now: zygotes inherit these too, whatever this thread is bound to later
 
     def __repr__(self) -> str:
         return f"<CgroupTree {self._bases}>"
@@ -70,7 +71,7 @@ class CgroupTree:
         """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
         full = f"{group_prefix(os.getpid())}{name}"
         directories = {controller: os.path.join(base, full) for controller, base in self._bases.items()}
-        group = Cgroup(directories, reserves_core=self._reserves_core)
+        group = Cgroup(directories, reserves_core=self._reserves_core, cores=self._cores)
         made: list[str] = []
         try:
             for path in group.paths:
@@ -89,7 +90,8 @@ class CgroupTree:
         pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
         namespace = str(_pid_namespace())
-        for base in dict.fromkeys(self._bases.values()):
+        all_v1 = None if "unified" in self._bases else _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL))
+        for base in {*self._bases.values(), *(all_v1 or {}).values()}:  # another supervisor may have reserved a core
             for entry in os.listdir(base):
                 owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
                 ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
@@ -100,6 +102,8 @@ class CgroupTree:
                 except OSError as error:
                     if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
                         continue  # still in use, or another supervisor swept it
+                    if base not in self._bases.values() and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                        continue  # this supervisor cannot use that hierarchy
                     raise
                 removed.append(os.path.join(base, entry))
         return removed
@@ -185,7 +189,8 @@ def _below(mount_point: str, root: str, own: str | None) -> str | None:
 def _v1_bases(mounts: Iterable[Mount], controllers: frozenset[str]) -> dict[str, str] | None:
     bases: dict[str, str] = {}
     for kind, mount_point, root, options in mounts:
-        for controller in controllers.intersection(options) if kind == "cgroup" else ():
+        used = controllers.intersection(options) if kind == "cgroup" else set[str]()
+        for controller in used | {"cpuset"}.intersection(options if used else ()):  # else the group takes no process
             path = _below(mount_point, root, _own(controller))
             if path is not None:
                 bases[controller] = path
