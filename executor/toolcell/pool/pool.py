@@ -313,11 +313,11 @@ class Pool:
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
-        if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
-            killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
-            # before the call is sent: the process would take this core
-            self._share_cores(cell, now, running - len(killed))
         try:
+            if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
+                killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
+                # before the call is sent: the process would take this core
+                self._share_cores(cell, now, running - len(killed))
             cell.assign(run, now)
         except Unpackable as error:
             if run.deadline is not None:
@@ -762,11 +762,16 @@ class Pool:
 
     def _meet_rival(self, now: float) -> None:
         """Have sessions that compute yield at once, because another session begins to make calls."""
+        if not self._core_use.can_grow:
+            return
         before = self._core_use.yielding
-        self._core_use.compare(self._rivals.callers(now))
+        self._core_use.compare(self._rivals.callers(now), now)
         for cell in self.cells.values() if self._core_use.yielding - before else ():
             if cell.run is not None and cell.spec.key.session_id in self._core_use.yielding:
-                self._share(cell, now, 0)
+                try:
+                    self._share(cell, now, 0)
+                except Exception:  # such as EMFILE; the rival's call is under way
+                    _log.exception("%r could not be told to yield", cell)
 
     def _look_at_cores(self, now: float) -> None:
         callers = self._rivals.callers(now)

@@ -321,8 +321,9 @@ def test_cores_stay_those_of_the_start_if_the_supervisor_s_thread_is_bound_to_on
     finally:
         os.sched_setaffinity(0, before)
     (cores,) = [path / "cpuset.cpus" for path in map(Path, group.paths) if (path / "cpuset.cpus").exists()]
-    assert cores_in(cores.read_text()) == before
+    found = cores_in(cores.read_text())
     group.remove()
+    assert found == before
 
 
 def test_a_list_of_cores_is_read() -> None:
