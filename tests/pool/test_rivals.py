@@ -158,9 +158,9 @@ def test_a_session_that_computed_alone_yields_as_soon_as_another_one_makes_a_cal
     use.look({"a"}, [(1, "a", 3.0)], 1.0)
     use.look({"a"}, [(1, "a", 3.05)], 1.05)
     assert not use.yielding
-    assert use.can_grow
+    assert use.may_change(1.06)
     use.compare({"a", "b"}, 1.06)
-    assert use.yielding == {"a"} and not use.can_grow
+    assert use.yielding == {"a"} and not use.may_change(1.07) and use.may_change(9.0)
     use.look({"a"}, [(1, "a", 3.0501)], 1.10)
     use.compare({"a", "b"}, 1.11)
     assert not use.yielding, "it sleeps now"

@@ -762,7 +762,7 @@ class Pool:
 
     def _meet_rival(self, now: float) -> None:
         """Have sessions that compute yield at once, because another session begins to make calls."""
-        if not self._core_use.can_grow:
+        if not self._core_use.may_change(now):
             return
         before = self._core_use.yielding
         self._core_use.compare(self._rivals.callers(now), now)
@@ -798,8 +798,9 @@ class Pool:
         """Set the cell's share of the cores: its session has `running` calls, without those whose cells are killed,
         which take no time any more. They share the CPU weight of one process if another session has calls."""
         session_id = cell.spec.key.session_id
-        calls = max(1, running) if self._rivals.has(session_id, now) else 1
-        yields = session_id in self._core_use.yielding
+        has_rival = self._rivals.has(session_id, now)  # a session that yielded at the last look may have none by now
+        calls = max(1, running) if has_rival else 1
+        yields = has_rival and session_id in self._core_use.yielding
         if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
             cell.lower(calls, yields=yields)
 

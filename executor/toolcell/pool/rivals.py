@@ -112,10 +112,9 @@ class CoreUse:
         self._computing: set[str] = set()  # those that used more than `LEAST_CORES` between the last two looks
         self._looked_at = -math.inf
 
-    @property
-    def can_grow(self) -> bool:
-        """Whether `compare` may find a session that does not yield yet."""
-        return not self._computing <= self.yielding
+    def may_change(self, now: float) -> bool:
+        """Whether `compare` may find a session that does not yield yet, or forget one."""
+        return self._is_old(now) or not self._computing <= self.yielding
 
     def begin(self, id: int, cpu_s: float) -> None:
         """Note a session's new cell, and the CPU seconds of earlier cells with its counter."""
@@ -153,10 +152,13 @@ class CoreUse:
             ahead = _far_above(least, of_late) & ahead or ahead
         self.yielding = frozenset(ahead)
 
+    def _is_old(self, now: float) -> bool:
+        return now - self._looked_at > RIVAL_S
+
     def _forget_if_old(self, now: float) -> None:
         """Forget what is known if the last look was long ago: what was used before a pause, or in it, does not
         count."""
-        if now - self._looked_at > RIVAL_S:
+        if self._is_old(now):
             for known in (self._before, self._of_late, self._of_ended, self._computing):
                 known.clear()
 

@@ -320,6 +320,34 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 assert seen == [True]
                 tasks.cancel_scope.cancel()
 
+    async def test_a_session_does_not_yield_after_a_pause_because_it_did_before(
+        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing ran since, so nobody looked."""
+        given: list[bool] = []
+        weigh = Cgroup.weigh
+
+        def note(self: Cgroup, calls: int, *, yields: bool) -> None:
+            given.append(yields)
+            weigh(self, calls, yields=yields)
+
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await until_it_yields(supervisor, many, quiet)
+                tasks.cancel_scope.cancel()
+            pool = runtime_of(supervisor).pool
+            with anyio.fail_after(10):
+                while pool._watching is not None:
+                    await anyio.sleep(0.01)
+            pool._core_use.yielding = frozenset({many.id})  # as it may be at the last look
+            await anyio.sleep(RIVAL_S + 0.1)
+            monkeypatch.setattr(Cgroup, "weigh", note)
+            assert not (await many.call("rest", {"seconds": 0.0})).is_error
+            assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
+            assert not any(given)
+
     async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
         with anyio.fail_after(10):
             while {yields for yields, _weight in shares(supervisor, many)} != {True}:
