@@ -315,9 +315,10 @@ class Pool:
         running = self._running.get(session_id, 0) + 1
         try:
             if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
-                killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
+                others = self._working.items() if running > 1 else ()
+                dying = sum(of == session_id and self._is_dying(id) for id, of in others)
                 # before the call is sent: the process would take this core
-                self._share_cores(cell, now, running - len(killed))
+                self._share_cores(cell, now, running - dying)
             cell.assign(run, now)
         except Unpackable as error:
             if run.deadline is not None:

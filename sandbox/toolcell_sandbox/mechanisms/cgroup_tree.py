@@ -89,24 +89,33 @@ class CgroupTree:
         """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Supervisors of other
         pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
-        namespace = str(_pid_namespace())
-        all_v1 = None if "unified" in self._bases else _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL))
-        for base in {*self._bases.values(), *(all_v1 or {}).values()}:  # another supervisor may have reserved a core
-            for entry in os.listdir(base):
-                owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
-                ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
-                if not ours or _is_alive(int(owner)):
-                    continue
-                try:
-                    os.rmdir(os.path.join(base, entry))
-                except OSError as error:
-                    if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
-                        continue  # still in use, or another supervisor swept it
-                    if base not in self._bases.values() and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                        continue  # this supervisor cannot use that hierarchy
-                    raise
-                removed.append(os.path.join(base, entry))
+        own, v1 = set(self._bases.values()), None
+        if "unified" not in self._bases:
+            v1 = _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL))  # another supervisor may have reserved a core
+        for base in own.union((v1 or {}).values()):
+            try:
+                _sweep(base, removed)
+            except OSError as error:
+                if base in own or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise  # else it cannot use that hierarchy
         return removed
+
+
+def _sweep(base: str, removed: list[str]) -> None:
+    """Remove the empty groups of dead supervisors in `base`, and append their paths to `removed`."""
+    namespace = str(_pid_namespace())
+    for entry in os.listdir(base):
+        owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
+        ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
+        if not ours or _is_alive(int(owner)):
+            continue
+        try:
+            os.rmdir(os.path.join(base, entry))
+        except OSError as error:
+            if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
+                continue  # still in use, or another supervisor swept it
+            raise
+        removed.append(os.path.join(base, entry))
 
 
 def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:

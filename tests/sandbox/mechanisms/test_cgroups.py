@@ -1,5 +1,6 @@
 """Limits of a whole cell, on this machine's cgroups, and reading both layouts from files."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import CellProfile, Cgroup, CgroupTree, Limits, SandboxError
+from toolcell_sandbox.mechanisms import cgroup_tree
 from toolcell_sandbox.mechanisms.cgroup_tree import _v1_bases, group_prefix, remove_stale
 from toolcell_sandbox.mechanisms.cgroups import cores_in, join
 
@@ -341,6 +343,31 @@ def test_cpusets_of_a_killed_supervisor_are_swept_by_one_that_reserves_no_core(t
     assert other is not None and "cpuset" not in other.controllers
     other.sweep_stale()
     assert not [path for path in stale if os.path.exists(path)]
+
+
+@pytest.mark.parametrize("refused", [errno.EACCES, errno.EIO])
+def test_a_hierarchy_that_this_supervisor_cannot_use_does_not_end_the_sweep(
+    refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    name = f"{group_prefix(_pid_of_a_dead_process())}old"
+    for base in (own, other):
+        (base / name).mkdir(parents=True)
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path == str(other):
+            raise OSError(refused, os.strerror(refused))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(cgroup_tree, "_v1_bases", lambda *_: {"cpuset": str(other), "pids": str(own)})
+    tree = CgroupTree({"pids": str(own), "memory": str(own)})
+    if refused == errno.EACCES:
+        assert tree.sweep_stale() == [str(own / name)]
+    else:
+        with pytest.raises(OSError, match="Input/output"):
+            tree.sweep_stale()
 
 
 def test_a_process_of_a_group_that_yields_cannot_use_the_reserved_core(tree: Any, group: Any) -> None:
