@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -183,7 +183,8 @@ def test_nothing_that_was_used_before_or_in_a_pause_counts_after_it() -> None:
 def test_whatever_is_seen_never_do_all_yield_and_none_that_uses_little(data: st.DataObject, keep: bool) -> None:
     """Also with counters that stand still or fall, looks at the same time, and cells that come and go."""
     names, use, now, looked_at = ("a", "b", "c", "d"), CoreUse(), 0.0, 0.0
-    cpu, of, most = dict[int, float](), dict[int, str](), Counter[str]()  # seconds that may count at the next look
+    cpu, of = dict[int, float](), dict[int, str]()
+    most = defaultdict[str, float](float)  # seconds that may count at the next look
     use.keep_weights = keep
     for number in range(data.draw(st.integers(1, 20))):
         action = data.draw(st.sampled_from(["look", "look", "look", "compare", "begin", "end"]))
