@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.slices import HAS_SLICES, slice_of
 
 from toolcell.pool.rivals import (
+    LEAST_CORES,
     MOST_NICE,
     RIVAL_S,
     SLICE_NS,
@@ -154,11 +158,60 @@ def test_a_session_that_computed_alone_yields_as_soon_as_another_one_makes_a_cal
     use.look({"a"}, [(1, "a", 3.0)], 1.0)
     use.look({"a"}, [(1, "a", 3.05)], 1.05)
     assert not use.yielding
-    use.compare({"a", "b"})
-    assert use.yielding == {"a"}
+    assert use.may_change(1.06)
+    use.compare({"a", "b"}, 1.06)
+    assert use.yielding == {"a"} and not use.may_change(1.07) and use.may_change(9.0)
     use.look({"a"}, [(1, "a", 3.0501)], 1.10)
-    use.compare({"a", "b"})
+    use.compare({"a", "b"}, 1.11)
     assert not use.yielding, "it sleeps now"
+
+
+def test_nothing_that_was_used_before_or_in_a_pause_counts_after_it() -> None:
+    use = CoreUse()
+    use.look({"a", "b"}, [(1, "a", 0.0), (2, "a", 0.0), (3, "b", 0.0)], 1.0)
+    use.look({"a", "b"}, [(1, "a", 9.0), (2, "a", 9.0), (3, "b", 0.01)], 1.05)
+    use.compare({"a", "b"}, 600.0)
+    assert not use.yielding, "it computed ten minutes ago"
+    use.end(2, "a", 99.0)  # an idle kept process
+    use.look({"a", "b"}, [(1, "a", 9.0), (3, "b", 0.01)], 600.05)
+    use.look({"a", "b"}, [(1, "a", 9.03), (3, "b", 0.05)], 600.10)
+    assert not use.yielding
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.data(), st.booleans())
+def test_whatever_is_seen_never_do_all_yield_and_none_that_uses_little(data: st.DataObject, keep: bool) -> None:
+    """Also with counters that stand still or fall, looks at the same time, and cells that come and go."""
+    names, use, now, looked_at = ("a", "b", "c", "d"), CoreUse(), 0.0, 0.0
+    cpu, of = dict[int, float](), dict[int, str]()
+    most = defaultdict[str, float](float)  # seconds that may count at the next look
+    use.keep_weights = keep
+    for number in range(data.draw(st.integers(1, 20))):
+        action = data.draw(st.sampled_from(["look", "look", "look", "compare", "begin", "end"]))
+        if action == "begin":
+            cpu[number], of[number] = data.draw(st.sampled_from([0.0, 7.0])), data.draw(st.sampled_from(names))
+            use.begin(number, cpu[number])
+        elif action == "end" and cpu:
+            id = data.draw(st.sampled_from(sorted(cpu)))
+            used, session_id = data.draw(st.sampled_from([-1.0, 0.0, 0.01, 5.0])), of.pop(id)
+            most[session_id] += max(0.0, used)
+            use.end(id, session_id, cpu.pop(id) + used)
+        else:
+            callers = data.draw(st.sets(st.sampled_from(names)))
+            now += data.draw(st.sampled_from([0.0, 0.001, 0.05, 0.05, 0.9, 1.5, 600.0]))
+            if action == "compare":
+                use.compare(callers, now)
+            else:
+                for id in cpu:
+                    used = data.draw(st.sampled_from([-3.0, 0.0, 0.01, 0.05, 0.3]))
+                    cpu[id] += used
+                    most[of[id]] += max(0.0, used)
+                use.look(callers, [(id, of[id], cpu[id]) for id in cpu if of[id] in callers], now)
+                assert all(most[each] > 0.99 * LEAST_CORES * (now - looked_at) for each in use.yielding)
+                assert use._of_late.keys() <= callers and use._before.keys() <= cpu.keys() and not use._of_ended
+                looked_at = now
+                most.clear()
+            assert use.yielding <= callers and (not callers or use.yielding < callers)
 
 
 def test_groups_that_keep_their_weights_yield_together() -> None:

@@ -313,11 +313,12 @@ class Pool:
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
-        if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
-            killed = [id for id, of in self._working.items() if of == session_id and self._is_dying(id)]
-            # before the call is sent: the process would take this core
-            self._share_cores(cell, now, running - len(killed))
         try:
+            if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
+                others = self._working.items() if running > 1 else ()
+                dying = sum(of == session_id and self._is_dying(id) for id, of in others)
+                # before the call is sent: the process would take this core
+                self._share_cores(cell, now, running - dying)
             cell.assign(run, now)
         except Unpackable as error:
             if run.deadline is not None:
@@ -762,11 +763,16 @@ class Pool:
 
     def _meet_rival(self, now: float) -> None:
         """Have sessions that compute yield at once, because another session begins to make calls."""
+        if not self._core_use.may_change(now):
+            return
         before = self._core_use.yielding
-        self._core_use.compare(self._rivals.callers(now))
+        self._core_use.compare(self._rivals.callers(now), now)
         for cell in self.cells.values() if self._core_use.yielding - before else ():
             if cell.run is not None and cell.spec.key.session_id in self._core_use.yielding:
-                self._share(cell, now, 0)
+                try:
+                    self._share(cell, now, 0)
+                except Exception:  # such as EMFILE; the rival's call is under way
+                    _log.exception("%r could not be told to yield", cell)
 
     def _look_at_cores(self, now: float) -> None:
         callers = self._rivals.callers(now)
@@ -793,8 +799,9 @@ class Pool:
         """Set the cell's share of the cores: its session has `running` calls, without those whose cells are killed,
         which take no time any more. They share the CPU weight of one process if another session has calls."""
         session_id = cell.spec.key.session_id
-        calls = max(1, running) if self._rivals.has(session_id, now) else 1
-        yields = session_id in self._core_use.yielding
+        has_rival = self._rivals.has(session_id, now)  # a session that yielded at the last look may have none by now
+        calls = max(1, running) if has_rival else 1
+        yields = has_rival and session_id in self._core_use.yielding
         if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
             cell.lower(calls, yields=yields)
 

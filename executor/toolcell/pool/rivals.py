@@ -108,8 +108,12 @@ class CoreUse:
         self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
         self._before: dict[int, float] = {}
         self._of_ended: dict[str, float] = {}  # seconds since the last look, of cells that have ended
-        self._cores: dict[str, float] = {}  # used between the last two looks
+        self._computing: set[str] = set()  # those that used more than `LEAST_CORES` between the last two looks
         self._looked_at = -math.inf
+
+    def may_change(self, now: float) -> bool:
+        """Whether `compare` may find a session that does not yield yet, or forget one."""
+        return self._is_old(now) or not self._computing <= self.yielding
 
     def begin(self, id: int, cpu_s: float) -> None:
         """Note a session's new cell, and the CPU seconds of earlier cells with its counter."""
@@ -118,34 +122,44 @@ class CoreUse:
     def end(self, id: int, session_id: str, cpu_s: float) -> None:
         """Note what a session's cell has used that has ended: else a session whose cells do not last seems to use
         nothing."""
-        used = cpu_s - self._before.pop(id, cpu_s)
+        used = max(0.0, cpu_s - self._before.pop(id, cpu_s))  # it reads as 0 if another program has removed the group
         self._of_ended[session_id] = self._of_ended.get(session_id, 0.0) + used
 
     def look(self, callers: Collection[str], cells: Iterable[tuple[int, str, float]], now: float) -> None:
         """Read what the sessions in `callers` have used since the last look, and compare. `cells` are their cells: an
         id, the session, and the CPU seconds so far."""
+        self._forget_if_old(now)
         elapsed, self._looked_at = now - self._looked_at, now
-        if elapsed > RIVAL_S:  # what was used in a pause does not count
-            self._before.clear()
         used, read = {each: self._of_ended.get(each, 0.0) for each in callers}, dict[int, float]()
         self._of_ended.clear()
         for id, session_id, cpu_s in cells:
-            used[session_id] += cpu_s - self._before.get(id, cpu_s)
+            used[session_id] += max(0.0, cpu_s - self._before.get(id, cpu_s))
             read[id] = cpu_s
         self._before = read
         self._of_late = {each: DECAY * self._of_late.get(each, 0.0) + cpu_s for each, cpu_s in used.items()}
-        self._cores = {each: cpu_s / elapsed for each, cpu_s in used.items()}
-        self.compare(callers)
+        self._computing = {each for each, cpu_s in used.items() if cpu_s > LEAST_CORES * elapsed}
+        self.compare(callers, now)
 
-    def compare(self, callers: Collection[str]) -> None:
+    def compare(self, callers: Collection[str], now: float) -> None:
         """Compare what these sessions had used at the last look. One that had no calls then has used nothing."""
+        self._forget_if_old(now)
         of_late = {each: self._of_late.get(each, 0.0) for each in callers}
         least = min(of_late.values(), default=0.0)
-        ahead = {each for each in _far_above(least, of_late) if self._cores.get(each, 0.0) > LEAST_CORES}
+        ahead = _far_above(least, of_late) & self._computing
         if not self.keep_weights:
             least = min((of_late[each] for each in ahead), default=0.0)
             ahead = _far_above(least, of_late) & ahead or ahead
         self.yielding = frozenset(ahead)
+
+    def _is_old(self, now: float) -> bool:
+        return now - self._looked_at > RIVAL_S
+
+    def _forget_if_old(self, now: float) -> None:
+        """Forget what is known if the last look was long ago: what was used before a pause, or in it, does not
+        count."""
+        if self._is_old(now):
+            for known in (self._before, self._of_late, self._of_ended, self._computing):
+                known.clear()
 
 
 def _far_above(least: float, of_late: Mapping[str, float]) -> set[str]:

@@ -26,6 +26,7 @@ class CgroupTree:
     def __init__(self, bases: dict[str, str], *, reserves_core: bool = True) -> None:
         self._bases = bases
         self._reserves_core = reserves_core
+        self._cores = os.sched_getaffinity(0)  # now: zygotes inherit these too, whatever this thread is bound to later
 
     def __repr__(self) -> str:
         return f"<CgroupTree {self._bases}>"
@@ -70,7 +71,7 @@ class CgroupTree:
         """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
         full = f"{group_prefix(os.getpid())}{name}"
         directories = {controller: os.path.join(base, full) for controller, base in self._bases.items()}
-        group = Cgroup(directories, reserves_core=self._reserves_core)
+        group = Cgroup(directories, reserves_core=self._reserves_core, cores=self._cores)
         made: list[str] = []
         try:
             for path in group.paths:
@@ -88,21 +89,33 @@ class CgroupTree:
         """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Supervisors of other
         pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
-        namespace = str(_pid_namespace())
-        for base in dict.fromkeys(self._bases.values()):
-            for entry in os.listdir(base):
-                owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
-                ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
-                if not ours or _is_alive(int(owner)):
-                    continue
-                try:
-                    os.rmdir(os.path.join(base, entry))
-                except OSError as error:
-                    if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
-                        continue  # still in use, or another supervisor swept it
-                    raise
-                removed.append(os.path.join(base, entry))
+        own, v1 = set(self._bases.values()), None
+        if "unified" not in self._bases:
+            v1 = _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL))  # another supervisor may have reserved a core
+        for base in own.union((v1 or {}).values()):
+            try:
+                _sweep(base, removed)
+            except OSError as error:
+                if base in own or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise  # else it cannot use that hierarchy
         return removed
+
+
+def _sweep(base: str, removed: list[str]) -> None:
+    """Remove the empty groups of dead supervisors in `base`, and append their paths to `removed`."""
+    namespace = str(_pid_namespace())
+    for entry in os.listdir(base):
+        owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
+        ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
+        if not ours or _is_alive(int(owner)):
+            continue
+        try:
+            os.rmdir(os.path.join(base, entry))
+        except OSError as error:
+            if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
+                continue  # still in use, or another supervisor swept it
+            raise
+        removed.append(os.path.join(base, entry))
 
 
 def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
@@ -185,7 +198,8 @@ def _below(mount_point: str, root: str, own: str | None) -> str | None:
 def _v1_bases(mounts: Iterable[Mount], controllers: frozenset[str]) -> dict[str, str] | None:
     bases: dict[str, str] = {}
     for kind, mount_point, root, options in mounts:
-        for controller in controllers.intersection(options) if kind == "cgroup" else ():
+        used = controllers.intersection(options) if kind == "cgroup" else set[str]()
+        for controller in used | {"cpuset"}.intersection(options if used else ()):  # else the group takes no process
             path = _below(mount_point, root, _own(controller))
             if path is not None:
                 bases[controller] = path

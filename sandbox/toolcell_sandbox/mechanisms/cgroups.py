@@ -27,8 +27,12 @@ class Cgroup:
     Files that are read in every call stay open: a `pread` takes a microsecond, `open` takes eight.
     """
 
-    def __init__(self, directories: dict[str, str], *, reserves_core: bool = True) -> None:
+    def __init__(
+        self, directories: dict[str, str], *, reserves_core: bool = True, cores: Iterable[int] | None = None
+    ) -> None:
+        """`cores` are those that it may use; by default, those of this thread."""
         self._directories = directories
+        self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
         self._reserves_core = reserves_core
         self._unified = "unified" in directories
         self._open: list[int] = []  # files
@@ -70,18 +74,29 @@ class Cgroup:
                 self._write("memory", name, value)
 
     def inherit_cores(self) -> None:
-        """Let a v1 cpuset take processes: give it this process's cores, and its parent's memory nodes (cpuset(7))."""
+        """Let a v1 cpuset take processes: give it its cores, and its parent's memory nodes (cpuset(7)). Raises
+        SandboxError or OSError."""
         directory = None if self._unified else self._directory("cpuset")
         if directory is None:
             return
         # With load balancing, each change would rebuild the scheduling domains of the machine, which takes some ms.
         self._write("cpuset", "cpuset.sched_load_balance", "0")
-        nodes = read_file(f"{os.path.dirname(directory)}/cpuset.mems").strip()
+        nodes = read_file(f"{os.path.dirname(directory)}/cpuset.effective_mems").strip()
+        if not nodes:  # the group could not take a process
+            raise SandboxError("The cpuset has no memory nodes", step="read cpuset.mems", mechanism="cgroup")
         self._write("cpuset", "cpuset.mems", nodes)
         self._set_cores(all_but_one=False)
 
     def _set_cores(self, *, all_but_one: bool) -> None:
-        cores = sorted(os.sched_getaffinity(0))
+        parent = os.path.dirname(self._directory("cpuset") or "")
+        name = "cpuset.cpus.effective" if self._unified else "cpuset.effective_cpus"
+        try:
+            there = cores_in(read_file(f"{parent}/{name}"))  # the parent may have lost a core, or the machine
+        except OSError as error:
+            raise SandboxError(
+                f"read {name} failed", step=f"read {name}", mechanism="cgroup", errno=error.errno or 0
+            ) from error
+        cores = sorted(self._cores & there or there)
         given = cores[1:] if all_but_one and len(cores) > 1 else cores
         self._write("cpuset", "cpuset.cpus", ",".join(map(str, given)))
 
@@ -98,7 +113,7 @@ class Cgroup:
     def weigh(self, calls: int, *, yields: bool) -> None:
         """Give the group the CPU weight of one process, divided by `calls`. Raises SandboxError.
 
-        A group that `yields` and `reserves_core` may use all cores of this process but the first one. Without a core to
+        A group that `yields` and `reserves_core` may use all of its cores but the first one. Without a core to
         reserve, it has less weight than any other group, whatever `calls` is (SCHED_IDLE in sched(7)).
         """
         wanted = (1, True) if yields and not self.reserves_core else (calls, yields)
@@ -293,6 +308,12 @@ def _remove(path: str, deadline: float) -> None:
                     cure="Kill what is in it first.",
                 ) from error
         time.sleep(0.001)
+
+
+def cores_in(text: str) -> frozenset[int]:
+    """The numbers in a list of cores as the kernel writes it, such as "0-3,8" (cpuset(7))."""
+    ranges = [part.partition("-") for part in text.strip().split(",") if part]
+    return frozenset(core for first, _, last in ranges for core in range(int(first), int(last or first) + 1))
 
 
 def _counter(key: bytes, text: bytes) -> int:

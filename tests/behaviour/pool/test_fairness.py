@@ -1,6 +1,7 @@
 """Sessions take turns: one that makes a call now and then does not wait behind those that flood the pool."""
 
 import atexit
+import errno
 import os
 import re
 import statistics
@@ -18,7 +19,7 @@ import pytest
 from tests.slices import HAS_SLICES, slice_of
 
 from toolcell import Session, Supervisor, tool
-from toolcell.pool.cell import State
+from toolcell.pool.cell import Cell, State
 from toolcell.pool.plan import HELD_S
 from toolcell.pool.rivals import RIVAL_S, SLICE_NS
 from toolcell.supervisor import runtime_of
@@ -319,6 +320,34 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 assert seen == [True]
                 tasks.cancel_scope.cancel()
 
+    async def test_a_session_does_not_yield_after_a_pause_because_it_did_before(
+        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing ran since, so nobody looked."""
+        given: list[bool] = []
+        weigh = Cgroup.weigh
+
+        def note(self: Cgroup, calls: int, *, yields: bool) -> None:
+            given.append(yields)
+            weigh(self, calls, yields=yields)
+
+        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await until_it_yields(supervisor, many, quiet)
+                tasks.cancel_scope.cancel()
+            pool = runtime_of(supervisor).pool
+            with anyio.fail_after(10):
+                while pool._watching is not None:
+                    await anyio.sleep(0.01)
+            pool._core_use.yielding = frozenset({many.id})  # as it may be at the last look
+            await anyio.sleep(RIVAL_S + 0.1)
+            monkeypatch.setattr(Cgroup, "weigh", note)
+            assert not (await many.call("rest", {"seconds": 0.0})).is_error
+            assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
+            assert not any(given)
+
     async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
         with anyio.fail_after(10):
             while {yields for yields, _weight in shares(supervisor, many)} != {True}:
@@ -345,6 +374,61 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 monkeypatch.setattr(Cgroup, "weigh", scarce)
                 await until_shares(supervisor, many, lambda yields, weight: (yields, weight) == (False, 1024))
                 assert failed == 3
+                tasks.cancel_scope.cancel()
+
+    @pytest.mark.parametrize("name", ["cpuset.cpus", "cpu.shares"])
+    async def test_a_call_that_begins_is_not_lost_if_the_kernel_refuses_that_another_session_yields(
+        supervise: Any, workspace: Path, reserves: bool, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And what was written already is taken back once no other session has calls."""
+        write, refused = Cgroup._write, 0
+
+        def scarce(self: Cgroup, controller: str, file: str, text: str) -> None:
+            nonlocal refused
+            if file == name:
+                refused += 1
+                raise SandboxError("no descriptor is left", step=f"write {file}", mechanism="cgroup", errno=24)
+            write(self, controller, file, text)
+
+        async with supervise([work, rest], max_cells=6, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await anyio.sleep(RIVAL_S + 0.5)
+                assert shares(supervisor, many) == [(False, 1024)] * 2
+                with monkeypatch.context() as patched:
+                    patched.setattr(Cgroup, "_write", scarce)
+                    assert not (await quiet.call("rest", {"seconds": 0.2})).is_error
+                    await anyio.sleep(RIVAL_S + 0.5)  # no session has a rival now
+                    assert refused or not reserves
+                with anyio.fail_after(3):
+                    while shares(supervisor, many) != [(False, 1024)] * 2:
+                        await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+
+    async def test_a_call_that_begins_is_not_lost_if_a_cell_of_another_session_fails(
+        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with supervise([work, rest], max_cells=6, reserve_core=reserves) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
+            lower, failed = Cell.lower, 0
+
+            def fail(self: Cell, calls: int, *, yields: bool) -> None:
+                nonlocal failed
+                if yields:
+                    failed += 1
+                    raise OSError(errno.EMFILE, "no descriptor is left")
+                lower(self, calls, yields=yields)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                await anyio.sleep(RIVAL_S + 0.5)
+                monkeypatch.setattr(Cell, "lower", fail)
+                assert not (await quiet.call("rest", {"seconds": 0.3})).is_error
+                assert failed > 2, "also at later looks"
                 tasks.cancel_scope.cancel()
 
     async def test_a_teardown_does_not_yield(supervise: Any, workspace: Path, reserves: bool) -> None:

@@ -1,5 +1,6 @@
 """Limits of a whole cell, on this machine's cgroups, and reading both layouts from files."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import CellProfile, Cgroup, CgroupTree, Limits, SandboxError
-from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix, remove_stale
-from toolcell_sandbox.mechanisms.cgroups import join
+from toolcell_sandbox.mechanisms import cgroup_tree
+from toolcell_sandbox.mechanisms.cgroup_tree import _v1_bases, group_prefix, remove_stale
+from toolcell_sandbox.mechanisms.cgroups import cores_in, join
 
 
 @pytest.fixture
@@ -244,6 +246,9 @@ def test_the_weight_of_a_unified_group_is_written_as_v2_has_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("reserves_core", [True, False])
 def test_the_cores_of_a_unified_group_are_written_if_it_reserves_one(tmp_path: Path, reserves_core: bool) -> None:
+    base, tmp_path = tmp_path, tmp_path / "group"
+    tmp_path.mkdir()
+    (base / "cpuset.cpus.effective").write_text("0-8191\n")
     for name in ("cpu.idle", "cpu.weight", "cpuset.cpus"):
         (tmp_path / name).write_text("")
     (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
@@ -259,6 +264,115 @@ def test_the_cores_of_a_unified_group_are_written_if_it_reserves_one(tmp_path: P
     group.weigh(4, yields=False)
     assert (tmp_path / "cpuset.cpus").read_text() == (",".join([first, *others]) if reserves_core else "")
     group.close()
+
+
+@pytest.fixture
+def v1_cpuset(tmp_path: Path) -> Path:
+    """The files of a v1 cpuset below another one, whose cpu controller is mounted with it."""
+    group = tmp_path / "group"
+    group.mkdir()
+    for name, text in (("cpuset.effective_cpus", "2-4,9\n"), ("cpuset.effective_mems", "0-1\n")):
+        (tmp_path / name).write_text(text)
+    for name in ("cpuset.cpus", "cpuset.mems", "cpuset.sched_load_balance", "cpu.idle", "cpu.shares"):
+        (group / name).write_text("")
+    return group
+
+
+def test_a_v1_group_has_the_cores_of_the_start_as_far_as_its_parent_still_has_them(v1_cpuset: Path) -> None:
+    """This thread may be bound to one core meanwhile, and a core may have been switched off."""
+    directories = {"cpu": str(v1_cpuset), "cpuset": str(v1_cpuset)}
+    group = Cgroup(directories, cores=[1, 2, 3, 9])
+    group.inherit_cores()
+    assert (v1_cpuset / "cpuset.mems").read_text() == "0-1"
+    assert (v1_cpuset / "cpuset.cpus").read_text() == "2,3,9"
+    group.weigh(1, yields=True)
+    assert (v1_cpuset / "cpuset.cpus").read_text()[:3] == "3,9"
+    (v1_cpuset.parent / "cpuset.effective_cpus").write_text("5-6\n")
+    group.weigh(2, yields=False)
+    assert (v1_cpuset / "cpuset.cpus").read_text()[:3] == "5,6", "the supervisor was moved to other cores"
+
+
+def test_a_v1_cpuset_without_memory_nodes_is_refused_before_a_cell_cannot_join_it(v1_cpuset: Path) -> None:
+    (v1_cpuset.parent / "cpuset.effective_mems").write_text("\n")
+    with pytest.raises(SandboxError, match="no memory nodes"):
+        Cgroup({"cpuset": str(v1_cpuset)}).inherit_cores()
+
+
+@pytest.mark.parametrize("missing", ["cpuset.effective_cpus", "group/cpuset.cpus", "group/cpu.shares"])
+def test_a_change_of_cores_that_fails_is_a_sandbox_error_and_is_tried_again(v1_cpuset: Path, missing: str) -> None:
+    group = Cgroup({"cpu": str(v1_cpuset), "cpuset": str(v1_cpuset)}, cores=[2, 3])
+    assert group.reserves_core
+    path = v1_cpuset.parent / missing
+    text = path.read_text()
+    path.unlink()
+    with pytest.raises(SandboxError):
+        group.weigh(4, yields=True)
+    path.write_text(text)
+    group.weigh(1, yields=False)
+    assert (v1_cpuset / "cpuset.cpus").read_text() == "2,3"
+
+
+def test_a_controller_that_is_mounted_with_cpuset_brings_it(tmp_path: Path) -> None:
+    """Else the group would have no cores, and could not take a process."""
+    mounts = [("cgroup", str(tmp_path), "/", ["rw", "memory", "pids", "cpuset"])]
+    assert _v1_bases(mounts, frozenset({"memory", "pids"})) == dict.fromkeys(
+        ("memory", "pids", "cpuset"), str(tmp_path)
+    )
+
+
+def test_cores_stay_those_of_the_start_if_the_supervisor_s_thread_is_bound_to_one(tree: Any) -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, [max(before)])
+        group = tree.create("bound", Limits())
+    finally:
+        os.sched_setaffinity(0, before)
+    (cores,) = [path / "cpuset.cpus" for path in map(Path, group.paths) if (path / "cpuset.cpus").exists()]
+    found = cores_in(cores.read_text())
+    group.remove()
+    assert found == before
+
+
+def test_a_list_of_cores_is_read() -> None:
+    assert cores_in("0-2,7,9-10\n") == {0, 1, 2, 7, 9, 10}
+    assert cores_in("\n") == frozenset()
+
+
+def test_cpusets_of_a_killed_supervisor_are_swept_by_one_that_reserves_no_core(tree: Any) -> None:
+    mine = tree.create("mine", Limits())
+    stale = [f"{os.path.dirname(path)}/{group_prefix(_pid_of_a_dead_process())}reserved" for path in mine.paths]
+    mine.remove()
+    for path in stale:
+        os.mkdir(path)
+    other = CgroupTree.detect(reserves_core=False)
+    assert other is not None and "cpuset" not in other.controllers
+    other.sweep_stale()
+    assert not [path for path in stale if os.path.exists(path)]
+
+
+@pytest.mark.parametrize("refused", [errno.EACCES, errno.EIO])
+def test_a_hierarchy_that_this_supervisor_cannot_use_does_not_end_the_sweep(
+    refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    name = f"{group_prefix(_pid_of_a_dead_process())}old"
+    for base in (own, other):
+        (base / name).mkdir(parents=True)
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path == str(other):
+            raise OSError(refused, os.strerror(refused))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(cgroup_tree, "_v1_bases", lambda *_: {"cpuset": str(other), "pids": str(own)})
+    tree = CgroupTree({"pids": str(own), "memory": str(own)})
+    if refused == errno.EACCES:
+        assert tree.sweep_stale() == [str(own / name)]
+    else:
+        with pytest.raises(OSError, match="Input/output"):
+            tree.sweep_stale()
 
 
 def test_a_process_of_a_group_that_yields_cannot_use_the_reserved_core(tree: Any, group: Any) -> None:

@@ -289,7 +289,7 @@ class Cell(Stateful):
                 self.cgroup.weigh(next_power_of_2(calls), yields=yields)
                 self.lowered = less
             except SandboxError:  # no descriptor is left: the pool's next look tries again, also to take it back
-                pass
+                self.lowered = True  # a part may be written
             self._meter.set_slices(long=less)
         elif not self._kept:
             nice = nice_of(calls)
