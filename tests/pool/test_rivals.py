@@ -225,6 +225,30 @@ def test_groups_that_keep_their_weights_yield_together() -> None:
         assert use.yielding == ({"much", "more"} if keep else {"more"})
 
 
+def test_a_session_that_leaves_a_core_alone_does_so_until_it_has_used_less_than_the_other_one() -> None:
+    """It uses less because of that. Beside others, it may even wait for some looks."""
+    use, many = CoreUse(), 0.1
+    use.keep_weights = True
+    use.look({"many", "quiet"}, [(1, "many", 0.0), (2, "quiet", 0.0)], 1.0)
+    use.look({"many", "quiet"}, [(1, "many", many), (2, "quiet", 0.01)], 1.05)
+    assert use.yielding == {"many"}
+    for number in range(2, 9):
+        many += (0.0, 0.05)[number % 2]  # it has a core at every other look
+        use.look({"many", "quiet"}, [(1, "many", many), (2, "quiet", 0.01 * number)], 1.0 + 0.05 * number)
+        assert use.yielding == {"many"}
+    for number in range(9, 14):
+        use.look({"many", "quiet"}, [(1, "many", many), (2, "quiet", 0.01 * number)], 1.0 + 0.05 * number)
+    assert not use.yielding
+    use.look({"many", "asleep"}, [(1, "many", many)], 1.7)
+    for number in range(4):
+        many += 0.025
+        use.look({"many", "asleep"}, [(1, "many", many)], 1.75 + 0.05 * number)
+    assert use.yielding == {"many"}
+    for number in range(10):
+        use.look({"many", "asleep"}, [(1, "many", many)], 1.95 + 0.05 * number)
+    assert not use.yielding, "it uses nothing any more"
+
+
 def test_a_session_is_a_new_rival_after_a_pause() -> None:
     rivals = Rivals()
     assert rivals.note("a", 1.0) and not rivals.note("a", 1.5) and not rivals.note("a", 2.4)

@@ -28,6 +28,9 @@ RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 YIELD_RATIO: Final = 2.0  # times the CPU time of another session
 LEAST_CORES: Final = 0.25  # of a core
+STILL_S: Final = 0.015
+"""Seconds of CPU time, of late, of a session that goes on leaving one core alone: it may share another with many, and
+wait there for some looks."""
 DECAY: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
@@ -97,9 +100,10 @@ class CoreUse:
     A session that gets no core because of that has used little at the next look, so it does not yield again until it
     has had its share.
 
-    Groups that yield keep their weights if they leave a core alone meanwhile (`keep_weights`). Otherwise the kernel
-    gives all of them the same weight, whatever the number of calls. Then, if one of these sessions used more than twice
-    the time of another one of them, only those yield that did.
+    Groups that yield keep their weights if they leave a core alone meanwhile (`keep_weights`). They use less for that
+    reason alone, so such a session yields until it has used less than the other one, or next to nothing. Otherwise the
+    kernel gives all groups that yield the same weight, whatever the number of calls. Then, if one of these sessions
+    used more than twice the time of another one of them, only those yield that did.
     """
 
     def __init__(self) -> None:
@@ -146,7 +150,9 @@ class CoreUse:
         of_late = {each: self._of_late.get(each, 0.0) for each in callers}
         least = min(of_late.values(), default=0.0)
         ahead = _far_above(least, of_late) & self._computing
-        if not self.keep_weights:
+        if self.keep_weights:
+            ahead |= {each for each in self.yielding if of_late.get(each, 0.0) > max(least, STILL_S)}
+        else:
             least = min((of_late[each] for each in ahead), default=0.0)
             ahead = _far_above(least, of_late) & ahead or ahead
         self.yielding = frozenset(ahead)

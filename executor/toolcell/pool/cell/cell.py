@@ -290,7 +290,8 @@ class Cell(Stateful):
                 self.lowered = less
             except SandboxError:  # no descriptor is left: the pool's next look tries again, also to take it back
                 self.lowered = True  # a part may be written
-            self._meter.set_slices(long=less)
+            if not self.cgroup.reserves_core:  # sessions that share the other cores would wait long for each other
+                self._meter.set_slices(long=less)
         elif not self._kept:
             nice = nice_of(calls)
             self._meter.lower(nice)
