@@ -16,6 +16,7 @@ from toolcell.pool.rivals import (
     MOST_NICE,
     RIVAL_S,
     SLICE_NS,
+    STOP_S,
     CoreUse,
     Rivals,
     lower,
@@ -199,6 +200,7 @@ def test_whatever_is_seen_never_do_all_yield_and_none_that_uses_little(data: st.
         else:
             callers = data.draw(st.sets(st.sampled_from(names)))
             now += data.draw(st.sampled_from([0.0, 0.001, 0.05, 0.05, 0.9, 1.5, 600.0]))
+            before = use.yielding
             if action == "compare":
                 use.compare(callers, now)
             else:
@@ -207,7 +209,9 @@ def test_whatever_is_seen_never_do_all_yield_and_none_that_uses_little(data: st.
                     cpu[id] += used
                     most[of[id]] += max(0.0, used)
                 use.look(callers, [(id, of[id], cpu[id]) for id in cpu if of[id] in callers], now)
-                assert all(most[each] > 0.99 * LEAST_CORES * (now - looked_at) for each in use.yielding)
+                begun = use.yielding - before if keep else use.yielding
+                assert all(most[each] > 0.99 * LEAST_CORES * (now - looked_at) for each in begun)
+                assert all(use._of_late[each] > STOP_S for each in use.yielding - begun)
                 assert use._of_late.keys() <= callers and use._before.keys() <= cpu.keys() and not use._of_ended
                 looked_at = now
                 most.clear()

@@ -122,6 +122,7 @@ class Pool:
         self._rivals = Rivals()
         self._core_use = CoreUse()
         self._used_by_kept: dict[int, float] = {}  # CPU seconds at the last look, of each idle cell with a kept process
+        self._kept_looked_at = -math.inf
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
@@ -317,7 +318,7 @@ class Pool:
             if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
                 others = self._working.items() if running > 1 else ()
                 dying = sum(of == session_id and self._is_dying(id) for id, of in others)
-                # before the call is sent: the process would take this core
+                # before the call is sent: the call process may preempt the supervisor
                 self._share_cores(cell, now, running - dying)
             cell.assign(run, now)
         except Unpackable as error:
@@ -370,6 +371,8 @@ class Pool:
         now = _now()
         self._pace.take(now, is_last=not self.waiting)
         self._assign(run, cell, now)
+        if self._rivals.note(run.spec.key.session_id, now):  # it has waited long
+            self._meet_rival(now)
         if not self.waiting:
             self.prewarmer.soon()
         return True
@@ -759,7 +762,7 @@ class Pool:
                 self._share(cell, now, dying[cell.spec.key.session_id])
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
-        self._share_kept(bool(at_work), now)
+        self._share_kept(now)
 
     def _meet_rival(self, now: float) -> None:
         """Have sessions that compute yield at once, because another session begins to make calls."""
@@ -784,11 +787,11 @@ class Pool:
 
     def _is_dying(self, id: int) -> bool:
         cell = self.cells.get(id)
-        return cell is not None and cell.state is State.DYING
+        return cell is not None and cell.doomed
 
     def _share(self, cell: Cell, now: float, dying: int) -> None:
         """Let a running call share the cores with the others of its session, if another session has calls."""
-        if cell.run is not None and cell.state is not State.DYING:
+        if cell.run is not None and not cell.doomed:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
             self._share_cores(cell, now, self._running.get(session_id, 0) - dying)
@@ -805,24 +808,31 @@ class Pool:
         if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
             cell.lower(calls, yields=yields)
 
-    def _share_kept(self, is_busy: bool, now: float) -> None:
-        """Let idle kept processes that compute, in a thread or a child, leave the cores to calls of other sessions.
-        They take turns with these as sessions do that yield, and those of a session have the weight of one process."""
+    def _share_kept(self, now: float) -> None:
+        """Have idle kept processes that compute, in a thread or a child, yield while another session has calls. Those
+        of a session together have the CPU weight of one process."""
         kept = [cell for cell in self.cells.values() if cell.spec.key.kept_tool and cell.free]
-        before, self._used_by_kept = self._used_by_kept, {cell.id: cell.cpu_s() for cell in kept if is_busy}
+        beside = [cell for cell in kept if self._rivals.has(cell.spec.key.session_id, now)]
+        before, self._used_by_kept = self._used_by_kept, {cell.id: cell.cpu_s() for cell in beside}
+        elapsed, self._kept_looked_at = now - self._kept_looked_at, now
         computing = {
             cell.id
-            for cell in kept
-            if cell.idle_since < now - WATCH_S  # what it used since the last look was not for a call
-            and self._used_by_kept.get(cell.id, 0.0) - before.get(cell.id, math.inf) > LEAST_CORES * WATCH_S
+            for cell in beside
+            if cell.idle_since < now - elapsed  # what it used since the last look was not for a call
+            and self._used_by_kept[cell.id] - before.get(cell.id, math.inf)
+            > elapsed * (LEAST_CORES / 4 if cell.lowered else LEAST_CORES)  # it uses less because it yields
         }
-        of_session = Counter(cell.spec.key.session_id for cell in kept if cell.id in computing or cell.lowered)
+        of_session = Counter(cell.spec.key.session_id for cell in beside if cell.id in computing or cell.lowered)
         for cell in kept:
-            session_id = cell.spec.key.session_id
-            if not is_busy or not self._rivals.has(session_id, now):
-                cell.hurry()
-            elif cell.id in computing or cell.lowered:
-                cell.lower(of_session[session_id], yields=cell.id in computing)
+            try:
+                if cell not in beside:
+                    cell.hurry()
+                elif cell.id in computing or cell.lowered:
+                    cell.lower(of_session[cell.spec.key.session_id], yields=cell.id in computing)
+            except Exception:  # such as EMFILE; the others must still have their share
+                _log.exception("%r could not be given its share of the cores", cell)
+        if any(cell.lowered for cell in kept):
+            self.watch()  # until it has its share again
 
     def _prune(self) -> None:
         now = _now()

@@ -5,8 +5,8 @@ of a session with one, and the supervisor would wait for its turn behind all of 
 calls, the cells of a session with more than one running call get a smaller CPU weight: together that of one process.
 A smaller weight alone is not enough: a process that wakes up may have to wait for the kernel's next tick before it
 gets a core from one that computes. So a session that uses much more CPU time than another one yields (`CoreUse`): it
-leaves one core alone. Without a cpuset, it has less weight than any other process instead, and these take the core from
-it, mostly at once.
+leaves one core alone. Without a cpuset, its cgroups are SCHED_IDLE instead: other processes preempt them, mostly at
+once.
 
 The weight is that of the cell's cgroup. Without a cgroup that has one, the processes of the call and the cell's init
 are niced instead, as far as the user may, and have long slices (`SLICE_NS`).
@@ -28,10 +28,10 @@ RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 YIELD_RATIO: Final = 2.0  # times the CPU time of another session
 LEAST_CORES: Final = 0.25  # of a core
-STILL_S: Final = 0.015
-"""Seconds of CPU time, of late, of a session that goes on leaving one core alone: it may share another with many, and
-wait there for some looks."""
-DECAY: Final = 0.8  # of what was used before, at each look: looks are 50 ms apart, so half is forgotten after 0.15 s
+STOP_S: Final = 0.015
+"""A session that leaves one core alone stops when its decayed CPU time is below this many seconds, that of 6 % of a
+core. It may use nothing between two looks, because it waits for a core that it shares with others."""
+DECAY_S: Final = 0.22  # of what was used before, 1/e is left after this time, and half after 0.15 s
 NICE_STEP: Final = 1.25  # a step of nice changes the share of a core by this factor (sched(7))
 _CAP_SYS_NICE: Final = 23  # linux/capability.h
 MOST_NICE: Final = 15  # less than 19, so that other programs of the host cannot take every core from a session's calls
@@ -44,8 +44,7 @@ _SCHED_FLAG_KEEP_POLICY: Final = 8  # linux/sched.h
 
 class Rivals:
     """The session that made the last call, and the times of its last call and of the last call of any other session.
-    `seen` has the time of the last call of each session. That of the session `last` may be out of date: `last_at` has
-    it."""
+    `seen` has the time of the last call of each session. `seen[last]` may be older than `last_at`, which holds."""
 
     __slots__ = ("last", "last_at", "other_at", "seen")
 
@@ -93,23 +92,25 @@ class Rivals:
 
 
 class CoreUse:
-    """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first: of late they
-    used more than twice the time of another session that has calls, and since the last look more than a quarter of a
-    core.
+    """The CPU time that sessions use. `yielding` are those whose calls leave the cores to others first.
 
-    A session that gets no core because of that has used little at the next look, so it does not yield again until it
-    has had its share.
+    A session begins to yield if it used more than twice the time of another session that has calls, of late, and more
+    than a quarter of a core since the last look.
 
-    Groups that yield keep their weights if they leave a core alone meanwhile (`keep_weights`). They use less for that
-    reason alone, so such a session yields until it has used less than the other one, or next to nothing. Otherwise the
-    kernel gives all groups that yield the same weight, whatever the number of calls. Then, if one of these sessions
-    used more than twice the time of another one of them, only those yield that did.
+    With `keep_weights`, groups that yield keep their weights, and leave a core alone. They use less for that reason
+    alone. So such a session yields until it has used less than the session that used least, or next to nothing
+    (`STOP_S`).
+
+    Without `keep_weights`, a session yields as long as it would begin to. One that gets no core has used little at the
+    next look, and has its share again. The kernel gives all groups that yield the same weight, whatever the number of
+    calls. So among the sessions that would yield, only those do that used more than twice the least of their times, if
+    there are any.
     """
 
     def __init__(self) -> None:
         self.keep_weights = False
         self.yielding: frozenset[str] = frozenset()
-        self._of_late: dict[str, float] = {}  # seconds, of which each look forgets a fifth
+        self._of_late: dict[str, float] = {}  # seconds, decayed
         self._before: dict[int, float] = {}
         self._of_ended: dict[str, float] = {}  # seconds since the last look, of cells that have ended
         self._computing: set[str] = set()  # those that used more than `LEAST_CORES` between the last two looks
@@ -124,8 +125,8 @@ class CoreUse:
         self._before[id] = cpu_s
 
     def end(self, id: int, session_id: str, cpu_s: float) -> None:
-        """Note what a session's cell has used that has ended: else a session whose cells do not last seems to use
-        nothing."""
+        """Add the CPU time of a cell that has ended to its session's. Otherwise a session with short-lived cells would
+        seem to use nothing."""
         used = max(0.0, cpu_s - self._before.pop(id, cpu_s))  # it reads as 0 if another program has removed the group
         self._of_ended[session_id] = self._of_ended.get(session_id, 0.0) + used
 
@@ -140,7 +141,8 @@ class CoreUse:
             used[session_id] += max(0.0, cpu_s - self._before.get(id, cpu_s))
             read[id] = cpu_s
         self._before = read
-        self._of_late = {each: DECAY * self._of_late.get(each, 0.0) + cpu_s for each, cpu_s in used.items()}
+        left = math.exp(-elapsed / DECAY_S)
+        self._of_late = {each: left * self._of_late.get(each, 0.0) + cpu_s for each, cpu_s in used.items()}
         self._computing = {each for each, cpu_s in used.items() if cpu_s > LEAST_CORES * elapsed}
         self.compare(callers, now)
 
@@ -151,7 +153,7 @@ class CoreUse:
         least = min(of_late.values(), default=0.0)
         ahead = _far_above(least, of_late) & self._computing
         if self.keep_weights:
-            ahead |= {each for each in self.yielding if of_late.get(each, 0.0) > max(least, STILL_S)}
+            ahead |= {each for each in self.yielding if of_late.get(each, 0.0) > max(least, STOP_S)}
         else:
             least = min((of_late[each] for each in ahead), default=0.0)
             ahead = _far_above(least, of_late) & ahead or ahead

@@ -14,8 +14,7 @@ from .cgroups import Cgroup, read_file
 CONTROLLERS = frozenset({"memory", "pids"})
 """The controllers that a tree must have."""
 OPTIONAL = ("cpuacct", "cpu", "cpuset")
-"""Those that it uses if it can, in v2 cpuacct as a part of every group. The later ones are worth less without the
-earlier ones."""
+"""Controllers that are used if they are there. Each needs those before it. Groups of v2 always count their CPU time."""
 DIVIDE_TRIES = 8  # a child may be forked between the reading of a group's members and their move
 _PREFIX = "toolcell-"
 
@@ -26,7 +25,7 @@ class CgroupTree:
     def __init__(self, bases: dict[str, str], *, reserves_core: bool = True) -> None:
         self._bases = bases
         self._reserves_core = reserves_core
-        self._cores = os.sched_getaffinity(0)  # now: zygotes inherit these too, whatever this thread is bound to later
+        self._cores = os.sched_getaffinity(0)  # read once: zygotes inherit those of the start too
 
     def __repr__(self) -> str:
         return f"<CgroupTree {self._bases}>"
@@ -45,8 +44,8 @@ class CgroupTree:
 
     @classmethod
     def detect(cls, *, reserves_core: bool = True) -> "CgroupTree | None":
-        """The tree if groups with memory and process limits can be made here, else None. Tries by making one. Groups
-        that yield leave one core alone if the tree `reserves_core` (`Cgroup.weigh`).
+        """The tree if groups with memory and process limits can be made here, else None. Tries by making one. If it
+        `reserves_core`, its groups leave one core alone while they yield (`Cgroup.weigh`).
 
         In a v2 group that was delegated to this process alone (`systemd-run --user --scope -p Delegate=yes`), the
         process and its children move to a group `toolcell-supervisor` below it: a group that has processes cannot

@@ -37,7 +37,7 @@ class Cgroup:
         self._unified = "unified" in directories
         self._open: list[int] = []  # files
         self._limited_to = 0, 0  # bytes of memory, processes
-        self._weighs: tuple[int, bool] | None = (1, False)  # the arguments of `weigh`; None if they are not known
+        self._weighs: tuple[int, bool] | None = (1, False)  # calls and `yields`, as last written; None after a failure
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
     def __repr__(self) -> str:
@@ -83,7 +83,12 @@ class Cgroup:
         self._write("cpuset", "cpuset.sched_load_balance", "0")
         nodes = read_file(f"{os.path.dirname(directory)}/cpuset.effective_mems").strip()
         if not nodes:  # the group could not take a process
-            raise SandboxError("The cpuset has no memory nodes", step="read cpuset.mems", mechanism="cgroup")
+            raise SandboxError(
+                "The cpuset has no memory nodes",
+                step="read cpuset.mems",
+                mechanism="cgroup",
+                cure="Write the numbers of some nodes to the cpuset.mems of the group above.",
+            )
         self._write("cpuset", "cpuset.mems", nodes)
         self._set_cores(all_but_one=False)
 

@@ -349,6 +349,25 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
             assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
             assert not any(given)
 
+    async def test_a_session_that_computes_yields_when_a_call_begins_that_waited_long(
+        supervise: Any, workspace: Path
+    ) -> None:
+        async with supervise([work, rest], max_cells=2) as supervisor:
+            many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(many.call, "work", {"seconds": 20.0})
+                tasks.start_soon(many.call, "work", {"seconds": RIVAL_S + 0.5})
+                await anyio.sleep(0.1)
+                tasks.start_soon(quiet.call, "rest", {"seconds": 5.0})
+                pool, seen = runtime_of(supervisor).pool, list[bool]()
+                with anyio.fail_after(10):
+                    while not seen:
+                        await anyio.lowlevel.checkpoint()
+                        if any(run.spec.key.session_id == quiet.id for run in pool.running()):
+                            seen = [yields for yields, _weight in shares(supervisor, many)]
+                assert seen == [True]
+                tasks.cancel_scope.cancel()
+
     async def until_it_yields(supervisor: Supervisor, many: Session, quiet: Session) -> None:
         with anyio.fail_after(10):
             while {yields for yields, _weight in shares(supervisor, many)} != {True}:
@@ -451,18 +470,29 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                         await anyio.sleep(0.001)
                 assert not does_yield(cell.cgroup)
 
+    @pytest.mark.parametrize("of_other", ["long", "short"])
     async def test_a_kept_process_that_computes_after_its_call_yields_to_calls_of_others(
-        supervise: Any, workspace: Path, reserves: bool
+        supervise: Any, workspace: Path, reserves: bool, of_other: str
     ) -> None:
-        async with supervise([leave_work, work], max_cells=4, reserve_core=reserves) as supervisor:
+        """Short calls are over when the pool looks at the cores."""
+        async with supervise([leave_work, work, rest], max_cells=4, reserve_core=reserves) as supervisor:
             one, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             assert not (await one.call("leave_work", {"seconds": 30.0})).is_error
             (cell,) = [each for each in runtime_of(supervisor).pool.cells.values() if each.spec.key.kept_tool]
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(other.call, "work", {"seconds": 20.0})
+                if of_other == "long":
+                    tasks.start_soon(other.call, "work", {"seconds": 20.0})
                 with anyio.fail_after(10):
                     while not does_yield(cell.cgroup):
                         await anyio.sleep(0.01)
+                        if of_other == "short":
+                            await other.call("rest", {"seconds": 0.0})
+                seen: list[bool] = []
+                for _ in range(40 if of_other == "short" else 0):
+                    await anyio.sleep(0.02)
+                    await other.call("rest", {"seconds": 0.0})
+                    seen.append(does_yield(cell.cgroup))
+                assert sum(seen) >= 0.75 * len(seen), "it goes on"
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(10):
                 while does_yield(cell.cgroup):

@@ -278,7 +278,7 @@ class Cell(Stateful):
 
     def lower(self, calls: int, *, yields: bool) -> None:
         """Give the call that is running or about to be sent, and the init that will sweep it, the CPU weight of one
-        process divided by `calls`, or less if it `yields` (`rivals`). 1 takes that back.
+        process divided by `calls`. If it `yields`, they may use all cores but one, or are SCHED_IDLE (`rivals`).
 
         Without a cgroup that can do this, the processes are niced. A kept process is not niced then, because it serves
         later calls, and an ordinary user cannot take a nice value back.
@@ -288,7 +288,7 @@ class Cell(Stateful):
             try:
                 self.cgroup.weigh(next_power_of_2(calls), yields=yields)
                 self.lowered = less
-            except SandboxError:  # no descriptor is left: the pool's next look tries again, also to take it back
+            except SandboxError:  # such as EMFILE: the pool's next look tries again, also to take it back
                 self.lowered = True  # a part may be written
             if not self.cgroup.reserves_core:  # sessions that share the other cores would wait long for each other
                 self._meter.set_slices(long=less)
@@ -425,7 +425,8 @@ class Cell(Stateful):
         self._meter.kill_process()
 
     def hurry(self) -> None:
-        """Give the processes their weight back if a cgroup has it: the end of a process takes CPU time too."""
+        """Give the processes their weight and their cores back if a cgroup has them: the end of a process takes CPU
+        time too."""
         if self.lowered and self.cgroup is not None and self.cgroup.can_weigh:
             self.lower(1, yields=False)
 
