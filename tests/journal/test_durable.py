@@ -62,6 +62,7 @@ def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
     third, found = opened(tmp_path)
     assert found == {}
     third.close()
+    journal.give_up()
 
 
 def test_a_start_that_was_killed_before_it_settled_the_keys_forgets_no_end(tmp_path: Path) -> None:

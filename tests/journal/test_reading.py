@@ -71,7 +71,7 @@ def test_a_directory_without_a_journal_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> JournalReader:
+def reader(tmp_path: Path) -> Iterator[JournalReader]:
     """Of a journal whose index lacks its last records."""
     journal, _found = opened(tmp_path)
     for name in ("a", "b"):
@@ -80,7 +80,8 @@ def reader(tmp_path: Path) -> JournalReader:
     again, _found = opened(tmp_path)  # the index takes everything
     again.write(end("c"))
     again._log.close()
-    return JournalReader(tmp_path / "log", tmp_path / "index")
+    yield JournalReader(tmp_path / "log", tmp_path / "index")
+    again.give_up()
 
 
 @pytest.mark.parametrize(("last", "calls"), [(1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])])
@@ -114,4 +115,4 @@ def test_a_follower_gets_what_is_written_from_now_on_and_notices_another_log(
     assert next(followed)[1].call_id == "d"
     with pytest.raises(BrokenChain, match="the log was replaced or cut"):
         next(followed)
-    journal._log.close()
+    journal.give_up()

@@ -218,6 +218,14 @@ def test_whatever_is_seen_never_do_all_yield_and_none_that_uses_little(data: st.
             assert use.yielding <= callers and (not callers or use.yielding < callers)
 
 
+def test_a_call_that_is_made_again_moves_no_time_backwards() -> None:
+    rivals = Rivals()
+    rivals.note("a", 5.0)
+    assert rivals.note("b", 1.0)
+    assert rivals.has("a", 5.5) and rivals.callers(5.5) == {"a", "b"}
+    assert not rivals.note("b", 5.6)
+
+
 def test_groups_that_keep_their_weights_yield_together() -> None:
     """They cannot starve each other."""
     for keep in (True, False):

@@ -57,6 +57,8 @@ class Rivals:
         """Note that the session begins a call, or has one under way. Returns whether it had none in the last `RIVAL_S`
         seconds."""
         before = self.last_at
+        if now < before:  # a call that is made again has the time of the first one
+            now = before
         if session_id != self.last:
             before = self.seen.get(session_id, -math.inf)
             if self.last in self.seen:  # else it was forgotten

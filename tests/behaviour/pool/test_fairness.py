@@ -322,7 +322,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 tasks.cancel_scope.cancel()
 
     async def test_a_session_does_not_yield_after_a_pause_because_it_did_before(
-        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+        supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nothing ran since, so nobody looked."""
         given: list[bool] = []
@@ -332,7 +332,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
             given.append(yields)
             weigh(self, calls, yields=yields)
 
-        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=4) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(many.call, "work", {"seconds": 20.0})
@@ -375,7 +375,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 await anyio.sleep(0.01)
 
     async def test_a_weight_that_cannot_be_given_back_now_is_given_back_later(
-        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+        supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         weigh, failed = Cgroup.weigh, 0
 
@@ -386,7 +386,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 raise SandboxError("no descriptor is left", step="write cpu.idle", mechanism="cgroup")
             weigh(self, calls, yields=yields)
 
-        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=4) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(many.call, "work", {"seconds": 20.0})
@@ -398,7 +398,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
 
     @pytest.mark.parametrize("name", ["cpuset.cpus", "cpu.shares"])
     async def test_a_call_that_begins_is_not_lost_if_the_kernel_refuses_that_another_session_yields(
-        supervise: Any, workspace: Path, reserves: bool, name: str, monkeypatch: pytest.MonkeyPatch
+        supervise: Any, workspace: Path, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And what was written already is taken back once no other session has calls."""
         write, refused = Cgroup._write, 0
@@ -410,7 +410,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 raise SandboxError("no descriptor is left", step=f"write {file}", mechanism="cgroup", errno=24)
             write(self, controller, file, text)
 
-        async with supervise([work, rest], max_cells=6, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=6) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
             async with anyio.create_task_group() as tasks:
@@ -422,16 +422,16 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                     patched.setattr(Cgroup, "_write", scarce)
                     assert not (await quiet.call("rest", {"seconds": 0.2})).is_error
                     await anyio.sleep(RIVAL_S + 0.5)  # no session has a rival now
-                    assert refused or not reserves
+                    assert refused
                 with anyio.fail_after(3):
                     while shares(supervisor, many) != [(False, 1024)] * 2:
                         await anyio.sleep(0.01)
                 tasks.cancel_scope.cancel()
 
     async def test_a_call_that_begins_is_not_lost_if_a_cell_of_another_session_fails(
-        supervise: Any, workspace: Path, reserves: bool, monkeypatch: pytest.MonkeyPatch
+        supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with supervise([work, rest], max_cells=6, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=6) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             assert not (await quiet.call("rest", {"seconds": 0.0})).is_error
             lower, failed = Cell.lower, 0
@@ -472,10 +472,10 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
 
     @pytest.mark.parametrize("of_other", ["long", "short"])
     async def test_a_kept_process_that_computes_after_its_call_yields_to_calls_of_others(
-        supervise: Any, workspace: Path, reserves: bool, of_other: str
+        supervise: Any, workspace: Path, of_other: str
     ) -> None:
         """Short calls are over when the pool looks at the cores."""
-        async with supervise([leave_work, work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+        async with supervise([leave_work, work, rest], max_cells=4) as supervisor:
             one, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             assert not (await one.call("leave_work", {"seconds": 30.0})).is_error
             (cell,) = [each for each in runtime_of(supervisor).pool.cells.values() if each.spec.key.kept_tool]
@@ -498,11 +498,9 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 while does_yield(cell.cgroup):
                     await anyio.sleep(0.01)
 
-    async def test_calls_that_got_no_core_have_their_weight_again(
-        supervise: Any, workspace: Path, reserves: bool
-    ) -> None:
+    async def test_calls_that_got_no_core_have_their_weight_again(supervise: Any, workspace: Path) -> None:
         """The quiet session computes as much as two cores can. So the other one yields no longer, and both progress."""
-        async with supervise([work, rest], max_cells=8, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=8, reserve_core=False) as supervisor:
             many, few = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             cores = len(os.sched_getaffinity(0))
             used: dict[str, float] = {}
@@ -521,11 +519,9 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 tasks.start_soon(compute, few, cores)
             assert used[many.id] > 0.2 * used[few.id], used
 
-    async def test_a_new_cell_does_not_yield_because_one_before_did(
-        supervise: Any, workspace: Path, reserves: bool
-    ) -> None:
+    async def test_a_new_cell_does_not_yield_because_one_before_did(supervise: Any, workspace: Path) -> None:
         """Cgroups are used again for other cells."""
-        async with supervise([work, rest], max_cells=4, reserve_core=reserves) as supervisor:
+        async with supervise([work, rest], max_cells=4) as supervisor:
             many, quiet = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
