@@ -46,7 +46,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
-from .rivals import LEAST_CORES, CoreUse, Rivals
+from .rivals import LEAST_CORES, STOP_CORES, CoreUse, Rivals
 from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -820,12 +820,12 @@ class Pool:
             for cell in beside
             if cell.idle_since < now - elapsed  # what it used since the last look was not for a call
             and self._used_by_kept[cell.id] - before.get(cell.id, math.inf)
-            > elapsed * (LEAST_CORES / 4 if cell.lowered else LEAST_CORES)  # it uses less because it yields
+            > elapsed * (STOP_CORES if cell.lowered else LEAST_CORES)
         }
         of_session = Counter(cell.spec.key.session_id for cell in beside if cell.id in computing or cell.lowered)
         for cell in kept:
             try:
-                if cell not in beside:
+                if cell.id not in self._used_by_kept:
                     cell.hurry()
                 elif cell.id in computing or cell.lowered:
                     cell.lower(of_session[cell.spec.key.session_id], yields=cell.id in computing)

@@ -28,6 +28,7 @@ RIVAL_S: Final = 1.0
 """How many seconds a session counts as a rival after its last call began, or was seen running."""
 YIELD_RATIO: Final = 2.0  # times the CPU time of another session
 LEAST_CORES: Final = 0.25  # of a core
+STOP_CORES: Final = LEAST_CORES / 4  # for an idle kept process that yields: it uses less for that reason alone
 STOP_S: Final = 0.015
 """A session that leaves one core alone stops when its decayed CPU time is below this many seconds, that of 6 % of a
 core. It may use nothing between two looks, because it waits for a core that it shares with others."""

@@ -88,10 +88,10 @@ class CgroupTree:
         """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Supervisors of other
         pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
-        own, v1 = set(self._bases.values()), None
-        if "unified" not in self._bases:
-            v1 = _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL))  # another supervisor may have reserved a core
-        for base in own.union((v1 or {}).values()):
+        own, others = set(self._bases.values()), dict[str, str]()
+        if "unified" not in self._bases:  # another supervisor may have reserved a core
+            others = _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL)) or others
+        for base in own.union(others.values()):
             try:
                 _sweep(base, removed)
             except OSError as error:

@@ -10,10 +10,8 @@ from toolcell_sandbox.kernel.syscalls import attempt, syscall
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h
-_IOPRIO_HIGHEST, _IOPRIO_DEFAULT = (
-    1 << 13,
-    2 << 13 | 4,
-)  # the real-time class, level 0; the default: best effort, level 4
+_IOPRIO_HIGHEST = 1 << 13  # the real-time class, level 0
+_IOPRIO_DEFAULT = 2 << 13 | 4  # best effort, level 4
 
 
 def become_subreaper() -> None:

@@ -181,41 +181,35 @@ async def test_a_long_call_is_not_niced_any_more_when_the_others_of_its_session_
     assert highest > own and (last == own or os.geteuid() != 0), found  # only root can lower the value again
 
 
-@tool
-def work(seconds: float) -> None:
-    """Compute."""
+def compute(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
+
+
+@tool
+def work(seconds: float) -> None:
+    """Compute."""
+    compute(seconds)
 
 
 @tool(lifetime="session")
 def kept_work(seconds: float) -> None:
     """Compute, in a kept process."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
+    compute(seconds)
 
 
 @tool(lifetime="session")
 def work_and_tear_down(seconds: float) -> None:
     """Compute, in a kept process whose teardown takes a while."""
     atexit.register(time.sleep, 1.0)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
+    compute(seconds)
 
 
 @tool(lifetime="session")
 def leave_work(seconds: float) -> None:
     """Compute in a thread after the call."""
-    end = time.monotonic() + seconds
-
-    def compute() -> None:
-        while time.monotonic() < end:
-            pass
-
-    threading.Thread(target=compute, daemon=True).start()
+    threading.Thread(target=compute, args=(seconds,), daemon=True).start()
 
 
 if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
@@ -270,10 +264,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                     while len(runtime_of(supervisor).pool.running()) < 3:
                         await anyio.sleep(0.01)
                 assert set(shares(supervisor, many)) == {(False, 1024)}, "no other session has calls"
-                with anyio.fail_after(10):
-                    while {yields for yields, _weight in shares(supervisor, many)} != {True}:
-                        await quiet.call("rest", {"seconds": 0.0})
-                        await anyio.sleep(0.01)
+                await until_it_yields(supervisor, many, quiet)
                 if HAS_SLICES:
                     assert slices(supervisor, many) == {slice_of(0) if reserves else SLICE_NS}
                 await until_shares(supervisor, many, lambda yields, weight: (yields, weight) == (False, 1024))
@@ -314,9 +305,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
                 assert shares(supervisor, many) == [(False, 1024)]
                 pool, seen = runtime_of(supervisor).pool, list[bool]()
                 with anyio.fail_after(10):
-                    while (
-                        many.id not in pool._core_use._computing
-                    ):  # beside other tests, it may get no core for a while
+                    while many.id not in pool._core_use._computing:  # beside other tests, it may get no core
                         await anyio.sleep(0.01)
                     tasks.start_soon(quiet.call, "rest", {"seconds": 5.0})
                     while not seen:
@@ -531,10 +520,7 @@ if os.geteuid() == 0:  # an ordinary user's cells have no cgroup here
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
                     tasks.start_soon(many.call, "work", {"seconds": 20.0})
-                with anyio.fail_after(10):
-                    while {yields for yields, _weight in shares(supervisor, many)} != {True}:
-                        await quiet.call("rest", {"seconds": 0.0})
-                        await anyio.sleep(0.01)
+                await until_it_yields(supervisor, many, quiet)
                 tasks.cancel_scope.cancel()
             await many.close()
             after = await supervisor.open_session("worker", workspace=workspace)
