@@ -390,7 +390,9 @@ async def main(cells: str) -> None:
     kept = cells == "kept"
     acting: Tool[..., Any] = tool(act, name="act", lifetime="session" if kept else "call")
     with tempfile.TemporaryDirectory() as workspace:
-        async with Supervisor(tools=[acting], standby=0 if cells == "on demand" else 1) as supervisor:
+        standby = 0 if cells == "on demand" else 1
+        # Otherwise a session that yields has one core less in its pictures.
+        async with Supervisor(tools=[acting], standby=standby, reserve_core=False) as supervisor:
             other = await supervisor.open_session("main", workspace=workspace)
             for name in ATTACKS:
                 session = await supervisor.open_session("main", workspace=workspace)
