@@ -102,7 +102,7 @@ def flag(name: str, value: object) -> bool:
     """`value`, True or False."""
     if isinstance(value, bool):
         return value
-    raise ArgumentError(f"{name} is not True or False: {value!r}.")
+    raise ArgumentError(f"{name} is not True or False: {value!r}. Pass one of them, or leave it out.")
 
 
 def whole(name: str, value: object) -> int:
