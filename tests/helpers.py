@@ -7,10 +7,8 @@ from pathlib import Path
 
 import anyio
 
-PATIENCE_S = 20.0
-"""Far longer than anything takes that will come at all, on a machine that has much else to do."""
-SOON_S = 5.0
-"""Far longer than what ends at once, and shorter than what it must not wait for."""
+PATIENCE_S = 120.0
+"""How long to wait for something that must come. It only ends a hang, on a busy machine too."""
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .helpers import PATIENCE_S
+
 WARM = Path(__file__).with_name("warm.py")
 PYTHON = [sys.executable, "-I"]
 _one_at_a_time = threading.Lock()
@@ -43,13 +45,16 @@ def served() -> Iterator[None]:
 def run(
     command: Sequence[str],
     *,
-    timeout: float,
+    timeout: float = PATIENCE_S,
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     fork_zygotes: bool = False,
     finalize: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `[sys.executable, "-I", …]` to its end, without input. The output is text. Raises TimeoutExpired.
+    """Run `[sys.executable, "-I", …]` to its end, without input. The output is text.
+
+    Raises TimeoutExpired when it has written nothing for `timeout` seconds. A program that does many things writes a
+    line for each, so the limit is for one of them.
 
     With `fork_zygotes`, its zygotes are forked, too, where their start plays no part: watched.py. With `finalize`, the
     interpreter frees its memory at its end, as others do: for programs about that end.
@@ -61,16 +66,13 @@ def run(
             streams = [nothing.fileno(), out.fileno(), err.fileno()]
             socket.send_fds(_server, [order], streams)
             pid = int(_server.recv(32))
-            _server.settimeout(timeout)
-            try:
-                status = int(_server.recv(32))
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                _server.settimeout(None)
-                _server.recv(32)
-                raise subprocess.TimeoutExpired(command, timeout, _text(out), _text(err)) from None
-            finally:
-                _server.settimeout(None)
+            written = -1
+            while not select.select([_server], [], [], timeout)[0]:
+                if written == (written := os.fstat(out.fileno()).st_size):
+                    os.kill(pid, signal.SIGKILL)
+                    _server.recv(32)
+                    raise subprocess.TimeoutExpired(command, timeout, _text(out), _text(err))
+            status = int(_server.recv(32))
         return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), _text(out), _text(err))
 
 
@@ -92,7 +94,7 @@ class Started:
     def poll(self) -> int | None:
         return self._ended(0.0)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = PATIENCE_S) -> int:
         """Wait for its end. Raises TimeoutError."""
         code = self._ended(timeout)
         if code is None:

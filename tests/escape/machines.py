@@ -22,8 +22,9 @@ from .kit import NO_CGROUP, NO_LANDLOCK, NO_NAMESPACES, ROOT, ROOTLESS
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
+SILENCE_S = 300.0
+"""Longer than one program takes: its call and the calls after it end after 100 s each."""
 NAMESPACES = tuple(f"{name}_namespace" for name in ("mount", "pid", "net", "ipc", "uts", "cgroup", "user"))
-TIMEOUT_S = 100
 
 # A kernel or a container engine that refuses some system calls, for this process and all below it. With a mask, only
 # where the first argument has one of its bits.
@@ -181,7 +182,7 @@ def run(machine: Machine, stage: Path, names: Sequence[str]) -> Ran:
     order.chmod(0o644)
     command = command_on(machine, [sys.executable, "-I", str(HERE / "batch.py"), str(order)])
     try:
-        done = run_program(command, timeout=TIMEOUT_S, cwd="/")
+        done = run_program(command, timeout=SILENCE_S, cwd="/")
         answers, complaints = done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:  # what it did not come to is unfinished, which fails those programs
         answers, complaints = str(late.output), str(late.stderr)

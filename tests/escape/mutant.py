@@ -22,7 +22,7 @@ REPOSITORY = HERE.parent.parent
 sys.path.insert(0, str(REPOSITORY))  # for `tests.escape`
 
 PROGRAM_S = 2.0
-LAYER_S = 15.0
+LAYER_S = 120.0
 
 
 def contain() -> None:
@@ -207,11 +207,10 @@ def main(order: dict[str, Any]) -> None:
     report = probed()
     for name, blind, wanted in order["runs"]:
         chosen = {each: modules[each] for each in wanted}
-        started = time.monotonic()
         said, changes = apart(by_name[name], blind, chosen, facts, report)
         host.furnish(host.workspaces[0])
         line = {"layer": name, "blind": blind, "said": said, "host": [*changes, *host.changes()]}
-        print(json.dumps(line | {"took": time.monotonic() - started}), flush=True)
+        print(json.dumps(line), flush=True)
     host.close()
 
 

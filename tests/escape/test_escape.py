@@ -17,7 +17,10 @@ from .conftest import NewStage
 from .kit import NO_CGROUP, NO_NAMESPACES, VARIANTS, Ends, Told
 from .machines import HERE, MACHINES, NAMESPACES, Machine, Ran, possible_here, programs, run
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+pytestmark = [
+    pytest.mark.usefixtures("nothing_is_left_of_the_module"),
+    pytest.mark.timeout(0),  # the first test of a machine waits for all programs, of which each has a limit of its own
+]
 
 # The list of attacks that a release is judged by; every one has a program here.
 CASES = {

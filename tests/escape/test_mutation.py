@@ -6,20 +6,24 @@ notice is an error too, so the table stays true.
 
 import json
 import os
-import subprocess
 import sys
 from functools import cache
 from typing import Any
 
 import pytest
+from tests.programs import run as run_program
 
 from .batch import may_raise_limits
 from .conftest import NewStage
 from .layers import LAYERS, TWINS, Layer
 from .machines import HERE, programs
+from .mutant import LAYER_S
 from .test_escape import fits
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+pytestmark = [
+    pytest.mark.usefixtures("nothing_is_left_of_the_module"),
+    pytest.mark.timeout(0),  # the first test waits for all layers, of which each has a limit of its own
+]
 
 # An ordinary user cannot contain a crippled cell in namespaces of its own, so only what needs no privilege is left out.
 # Nor has it priorities that a cell could keep: those can be given with CAP_SYS_RESOURCE alone (getrlimit(2)), which not
@@ -40,7 +44,7 @@ WHOLE = 8
 
 
 @pytest.fixture(scope="module")
-def said(nothing_is_left_of_the_module: None, new_stage: NewStage) -> dict[tuple[str, bool], Any]:
+def said(warm: None, nothing_is_left_of_the_module: None, new_stage: NewStage) -> dict[tuple[str, bool], Any]:
     """What each crippled cell came to, by the layer's name and whether the self-test was left out with it."""
     stage = new_stage()
     every = sorted({name for layer in POSSIBLE for name in layer.attacks})
@@ -52,7 +56,7 @@ def said(nothing_is_left_of_the_module: None, new_stage: NewStage) -> dict[tuple
     order = stage / "order.json"
     order.write_text(json.dumps({"stage": str(stage), "runs": runs}))
     command = [sys.executable, "-I", str(HERE / "mutant.py"), str(order)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
+    done = run_program(command, timeout=2 * LAYER_S, cwd="/")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == len(runs), done.stderr
     whole: dict[str, Any] = {}
