@@ -1,6 +1,7 @@
 """Fixtures of all tests: both event loops, a workspace, a supervisor on small limits, and a check for leftovers."""
 
 import gc
+import json
 import os
 import tempfile
 import time
@@ -139,6 +140,19 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+def pytest_runtest_logreport(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Write what failed, and its output, into the file that .ci/again names."""
+    path = os.environ.get("TOOLCELL_TEST_FAILURES")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        output = [report.longreprtext, *(f"-- {name}\n{text}" for name, text in report.sections)]
+        with open(path, "a") as file:
+            print(json.dumps([report.nodeid, "\n".join(output)]), file=file)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    pytest_runtest_logreport(report)
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
