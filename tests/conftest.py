@@ -32,8 +32,8 @@ hypothesis.settings.register_profile("anywhere", database=None)  # the checkout 
 hypothesis.settings.load_profile("anywhere")
 MIB = 1024 * 1024
 SMALL = Limits(
-    wall_s=10.0,
-    cpu_s=10.0,
+    wall_s=100.0,
+    cpu_s=30.0,
     memory_bytes=128 * MIB,
     processes=24,
     open_files=64,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.helpers import PATIENCE_S
 from tests.programs import run as run_program
 
 from toolcell import load_config
@@ -29,7 +30,14 @@ def environment() -> dict[str, str]:
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=folder, env=environment(), input="", capture_output=True, text=True, timeout=100, check=False
+        command,
+        cwd=folder,
+        env=environment(),
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 
@@ -44,7 +52,7 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, tmp_path:
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json")]
-    done = run_program(command, timeout=100, env=environment(), cwd=tmp_path, fork_zygotes=True)
+    done = run_program(command, env=environment(), cwd=tmp_path, fork_zygotes=True)
     assert (done.returncode, done.stderr) == (0, "")
     for program, said in zip(shown, json.loads(done.stdout), strict=True):
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from .pages import ROOT
 
@@ -83,5 +84,11 @@ def run(directory: Path, modules: Mapping[str, str]) -> subprocess.CompletedProc
             (path.parent / "__init__.py").touch()
     command = [sys.executable, "-m", "pytest", *PLUGINS, "-n1", "--dist=loadfile", "-rA"]
     return subprocess.run(
-        command, cwd=directory, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=directory,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )

@@ -63,7 +63,7 @@ def counted(counts: Counter[str]) -> Callable[[FrameType, str, Any], None]:
 
 
 async def in_this_process(call: Callable[[], Awaitable[object]]) -> list[Counter[str]]:
-    """The system calls of this thread for each of several calls, with pauses, so that nothing is left over from the last."""
+    """The system calls of this thread in each of several calls. Pauses keep what one call leaves out of the next."""
     for _ in range(5):
         await call()
     found: list[Counter[str]] = []

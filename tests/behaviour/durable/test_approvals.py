@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from tests import programs
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     ApprovalQueue,
@@ -53,7 +53,7 @@ def events(state: Path) -> list[tuple[str, str]]:
 
 async def command(state: Path, *words: str, of: str = "approvals") -> str:
     line = [sys.executable, "-I", "-m", "toolcell.cli", of, *words, "--state", str(state)]
-    done = await anyio.to_thread.run_sync(partial(programs.run, line, timeout=30))
+    done = await anyio.to_thread.run_sync(partial(programs.run, line))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -452,7 +452,7 @@ def held_submit(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threa
 
     def held(store: Approvals, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE_S)
         return submit(store, request, schema)
 
     monkeypatch.setattr(Approvals, "submit", held)
@@ -474,5 +474,5 @@ async def test_a_confirmation_is_answered_with_data_from_the_command_line(
         for text in ("{", "[" * 100_000, "9" * 5_000):
             line = [sys.executable, "-I", "-m", "toolcell.cli", "approvals", "approve", wrong.confirmation]
             line += ["--payload", text, "--state", str(state)]
-            done = await anyio.to_thread.run_sync(partial(programs.run, line, timeout=30))
+            done = await anyio.to_thread.run_sync(partial(programs.run, line))
             assert done.returncode == 2 and "--payload is not JSON" in done.stderr and "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests import programs
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     Cancelled,
@@ -322,12 +322,12 @@ async def test_an_id_with_a_lone_surrogate_stands_in_the_way_of_no_record_and_no
             session = await supervisor.open_session("main", workspace=workspace, session_id="s")
             assert isinstance((await session.call("append", {"line": "a"}, call_id=odd)).error, ValidationError)
             for _again in range(2):
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE_S):
                     result = await session.call("answer", {"fail": False}, call_id=odd, idempotency_key="k")
                 error = result.error
                 assert result.output == "answered" if start == 0 else error and error.outcome == "outcome unknown"
             task = session.start("answer", {"fail": False}, call_id=odd, task_id="t")
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 assert (await task.result()).is_error == bool(start)
             durable = runtime_of(supervisor).services.durable
             assert durable is not None
@@ -384,7 +384,7 @@ async def test_a_task_of_another_session_or_of_an_earlier_start_is_not_run_again
             one, other = [
                 await supervisor.open_session("main", workspace=workspace, session_id=name) for name in ("s", "t")
             ]
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 assert (await one.start("append", {"line": "a"}, task_id="t").result()).output == 1
             with pytest.raises(UsageError, match="another task"):
                 other.start("append", {"line": "a"}, task_id="t")
@@ -433,7 +433,7 @@ async def test_a_task_is_cancelled_by_its_id(supervise: Supervise, workspace: Pa
         task = session.start("append", {"line": "a", "seconds": 60.0})
         await until(lambda: lines(workspace) == ["a"])
         supervisor.task(task.id).cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             assert isinstance((await task.result()).error, Cancelled)
         task.cancel()
 
@@ -446,7 +446,7 @@ async def test_the_close_of_its_session_ends_a_task(supervise: Supervise, worksp
         late = session.start("append", {"line": "b"})
         await session.close()
         for task in (running, late):
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 assert isinstance((await task.result()).error, Cancelled)
         with pytest.raises(UsageError, match="closed"):
             session.start("append", {"line": "c"})

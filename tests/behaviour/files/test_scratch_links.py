@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.helpers import PATIENCE_S
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -41,7 +42,7 @@ def links(stage: Path) -> Iterator[tuple[Path, Path]]:
 
 def make_environment(place: Path) -> None:
     """Make a virtual environment that finds the packages of this one."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=PATIENCE_S)
     packages = next(place.glob("lib/python*/site-packages"))
     (packages / "all.pth").write_text("\n".join(path for path in sys.path if os.path.isdir(path)))
 
@@ -58,7 +59,9 @@ def test_links_below_the_scratch_are_there_in_every_call(identity: str, stage: P
         os.chown(stage / "project", USER, USER)
         reachable = [*python_paths(), str(SOURCES), str(HERE)]
         command = [sys.executable, "-I", str(AS_USER), str(USER), *reachable, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd="/", stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/", stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["prefix"] == str(python)

@@ -43,7 +43,7 @@ def told(command: Sequence[str], **options: Any) -> Found:
     if options or tuple(command[:2]) != PYTHON or command[2].startswith("-"):
         done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 60, "cwd": "/", **options})
     else:
-        done = programs.run(command, timeout=60, cwd="/")
+        done = programs.run(command, cwd="/")
     assert done.returncode == 0 and done.stdout, (done.returncode, done.stdout, done.stderr)
     found: Found = json.loads(done.stdout)
     return found

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 import toolcell
 import toolcell_sandbox
@@ -43,7 +44,7 @@ def test_another_installation_in_the_zygote_is_an_error_that_names_both(how: str
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         cwd="/",
         stdin=subprocess.DEVNULL,
     )

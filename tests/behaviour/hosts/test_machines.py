@@ -52,7 +52,7 @@ def run(identity: str, workspace: Path, *, refuse: str = "", error: int = 0, all
         os.chown(workspace, USER, USER)
         paths = [*python_paths(), *SOURCES]
         command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", *command]
-    done = programs.run(command, timeout=90, cwd="/")
+    done = programs.run(command, cwd="/")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -141,7 +141,7 @@ def test_without_namespaces_a_cell_does_not_share_its_process_limit_with_the_res
         os.chown(workspace, USER, USER)
     scenario = [sys.executable, "-I", str(SCENARIO), str(workspace), *machine.allow]
     command = command_on(machine, [sys.executable, "-I", "-c", BUSY, *scenario], [str(HERE)])
-    done = programs.run(command, timeout=90, cwd="/")
+    done = programs.run(command, cwd="/")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["saved"] == "saved 5 characters" and found["shell"]["stdout"] == "hellohi\n", found

@@ -45,7 +45,7 @@ async def main(*given: str) -> None:
         found = await waiting(supervisor)
         held = [pid for pid in found if directory in Path(f"/proc/{pid}/mountinfo").read_text()]
         subprocess.run(["umount", directory], check=True)
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             while any(psutil.pid_exists(pid) for pid in found):
                 await anyio.sleep(0.01)
         again = await called(supervisor, workspace)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests import programs
+from tests.helpers import PATIENCE_S
 
 from toolcell import Capability, MemoryRecord, SandboxUnavailableError, ToolContext, UsageError, blocking, tool
 from toolcell.testing import ListMemory, misbehaving
@@ -40,8 +41,8 @@ def program(code: str, warnings: str = "'error'", *, is_forked: bool = True) -> 
     text = INTERRUPTIBLE + FILTER.format(warnings) + textwrap.dedent(LEFT) + textwrap.dedent(code)
     command = [*programs.PYTHON, "-c", text]
     if is_forked:
-        return programs.run(command, timeout=60, finalize=True)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return programs.run(command, finalize=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def report(ctx: ToolContext) -> None:
@@ -129,7 +130,7 @@ def test_fixtures_of_pytest_asyncio_and_anyio_of_function_and_session_scope(tmp_
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0 and "11 passed" in done.stdout, done.stdout
@@ -151,7 +152,7 @@ def test_a_notebook_starts_in_one_cell_and_stops_in_another(tmp_path: Path) -> N
         env={**os.environ, **homes},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

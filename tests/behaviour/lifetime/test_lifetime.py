@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import Cancelled, SandboxUnavailableError, Session, Supervisor, ToolContext, ToolResult, UsageError
 from toolcell.supervisor import runtime_of
@@ -228,7 +229,7 @@ async def test_a_callback_that_closes_it_does_not_wait_for_itself(supervise: Sup
     async def close(_message: str, _fraction: float | None) -> None:
         await supervisor.aclose()
 
-    with anyio.fail_after(5.0):
+    with anyio.fail_after(PATIENCE_S):
         result = await session.call("report", on_progress=close)
         await supervisor.aclose()
     assert result.error is None or isinstance(result.error, Cancelled)

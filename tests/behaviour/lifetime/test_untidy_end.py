@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests import programs
+from tests.helpers import PATIENCE_S
 from tests.ordinary import AS_USER, USER
 from tests.workplaces.conftest import Place, place
 
@@ -59,7 +60,7 @@ class Scene(Place):
         """Start a victim and kill it. Return what it had made."""
         victim, made = self.start(*words)
         victim.send_signal(by)
-        assert victim.wait(30) == -by
+        assert victim.wait(PATIENCE_S) == -by
         return made
 
 
@@ -239,7 +240,9 @@ record.end()
 
 
 def test_a_line_for_which_there_is_no_room_is_taken_back_and_told(scene: Scene) -> None:
-    done = subprocess.run([sys.executable, "-c", CUT_OFF], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_OFF], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert done.stdout.split() == ["0", "1"]
     assert "a line could not be written to this supervisor's record" in done.stderr and "No space left" in done.stderr
 

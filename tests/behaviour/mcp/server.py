@@ -495,11 +495,14 @@ class FloodsWhenLate(Server):
             send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
 
 
-class SlowStart(Server):
-    """Takes 3 seconds to start."""
+class Meets(Server):
+    """Starts when two others like it have begun to start, in the same directory."""
 
     def run(self) -> None:
-        time.sleep(3)
+        with open(f"begun-{os.urandom(8).hex()}", "x"):
+            pass
+        while sum(name.startswith("begun-") for name in os.listdir()) < 3:
+            time.sleep(0.01)
         super().run()
 
 

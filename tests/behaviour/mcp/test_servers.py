@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.behaviour.mcp.conftest import Opened
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     AudioBlock,
@@ -99,10 +100,9 @@ async def test_a_server_that_still_answers_survives_a_call_that_takes_too_long(o
 
 
 async def test_servers_start_at_the_same_time(opened: Opened, toolset: Make) -> None:
-    slow = [toolset("slowstart", name=f"slow{number}", prefix=f"n{number}_") for number in range(3)]
-    session = await opened(*slow)
-    with anyio.fail_after(8):  # one after the other, they take 9 s
-        assert {f"n{number}_echo" for number in range(3)} <= {each.name for each in await session.tools()}
+    servers = [toolset("meets", name=f"m{n}", prefix=f"n{n}_", startup_s=PATIENCE_S) for n in range(3)]
+    session = await opened(*servers)
+    assert {f"n{number}_echo" for number in range(3)} <= {each.name for each in await session.tools()}
 
 
 async def test_the_list_of_tools_does_not_wait_for_a_call(opened: Opened, toolset: Make) -> None:
@@ -111,7 +111,7 @@ async def test_the_list_of_tools_does_not_wait_for_a_call(opened: Opened, toolse
     async with anyio.create_task_group() as group:
         group.start_soon(session.call, "sleep", {})
         await anyio.sleep(0.3)
-        with anyio.fail_after(2):
+        with anyio.fail_after(PATIENCE_S):
             assert await session.tools() == before
         group.cancel_scope.cancel()
 

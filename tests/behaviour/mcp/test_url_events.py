@@ -13,7 +13,7 @@ import pytest
 from tests.backends.http.conftest import reply, serving
 from tests.behaviour.mcp.conftest import Opened
 from tests.behaviour.mcp.test_url import SECRET, McpApi, allowing, remote
-from tests.helpers import SOON_S
+from tests.helpers import PATIENCE_S
 
 from toolcell import Credential, ExecutionError, Session, Timeout
 
@@ -131,7 +131,7 @@ async def test_an_answer_counts_although_the_server_never_ends_its_events(opened
     api.tell = lambda message, say: say(answer(message))
     api.is_endless = True
     session = await opened_on(api, opened)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         for _ in range(3):
             assert (await session.call("echo", {"text": "x"})).for_model() == "done"
     assert await noticed(api.gone) and api.sessions == 1
@@ -277,7 +277,7 @@ async def test_what_a_hostile_host_streams_ends_with_the_call_at_most(opened: Op
                 honest(handler)
 
         api.routes["/mcp"] = hostile
-        with anyio.fail_after(3 + SOON_S):
+        with anyio.fail_after(PATIENCE_S):
             result = await session.call("echo", {"text": "x"})
         assert isinstance(result.error, (ExecutionError, Timeout)), (name, result.error)
         api.routes["/mcp"] = honest

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Capability,
@@ -321,20 +322,17 @@ async def test_a_client_that_drips_is_given_up(
 ) -> None:
     monkeypatch.setattr(connection_module, "HEAD_S", 0.3)
     async with opened(proxied([speak], allow=["good.example.org"]), workspace) as session:
-        start = time.monotonic()
         (answer,) = await told(session, "GET http://good.example.org/ HTTP/1.1\r\nX: " + "y" * 30, pause=0.05)
         assert answer == "" or statuses([answer]) == [408] or "Reset" in answer
-        assert time.monotonic() - start < 5
         assert "complete" in records(session)[0]["reason"]
 
 
 async def test_a_connection_on_which_nothing_moves_ends(proxied: Proxied, listener: Listener, workspace: Path) -> None:
     place = f"127.0.0.1:{listener.port}"
     async with opened(proxied([speak], allow_private=[place], idle_s=0.3), workspace) as session:
-        start = time.monotonic()
         (answer,) = await told(session, connect(place))
-        assert "welcome" in answer and time.monotonic() - start < 5
-        assert "no data has moved" in records(session)[0]["reason"] and listener.ended.wait(2)
+        assert "welcome" in answer
+        assert "no data has moved" in records(session)[0]["reason"] and listener.ended.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("tunnelled", [False, True])
@@ -359,7 +357,7 @@ async def test_the_byte_cap_holds_for_what_goes_out_too(proxied: Proxied, listen
     place, most = f"127.0.0.1:{listener.port}", 100_000
     async with opened(proxied([speak], allow_private=[place], max_bytes=most), workspace) as session:
         await told(session, connect(place) + "x" * 1_000_000)
-        assert listener.ended.wait(5) and len(listener.received) <= most
+        assert listener.ended.wait(PATIENCE_S) and len(listener.received) <= most
         assert records(session)[0]["bytes_out"] == most
 
 
@@ -387,7 +385,7 @@ async def test_a_connection_that_is_left_open_ends_with_the_call(
     async with opened(proxied([leave_open], allow_private=[place]), workspace) as session:
         result = await session.call("leave_open", {"request": connect(place), "fork": fork})
         assert "200" in result.unwrap()
-        assert listener.ended.wait(1.0)
+        assert listener.ended.wait(PATIENCE_S)
         (record,) = records(session)  # on record by the time that the caller has the result
         assert record["allowed"] and record["reason"] == "the call ended"
 
@@ -412,7 +410,7 @@ async def test_a_connection_ends_however_its_call_ends(
                 await anyio.sleep(0.5)
                 await session.close()
         assert listener.accepted == 1
-        with anyio.fail_after(2):
+        with anyio.fail_after(PATIENCE_S):
             while not listener.ended.is_set():
                 await anyio.sleep(0.01)
         assert [record["allowed"] for record in records(session)] == [True]
@@ -510,7 +508,7 @@ async def test_connections_of_a_kept_process_end_with_the_call_that_made_them(
     async with opened(proxied([keep], allow_private=[place]), workspace) as session:
         arguments = {"request": connect(place)}
         assert (await session.call("keep", arguments)).unwrap() == ["HTTP/1.1 200"]
-        assert listener.ended.wait(1)
+        assert listener.ended.wait(PATIENCE_S)
         # what was sent before the end can still be read, then it ends
         assert (await session.call("keep", arguments)).unwrap()[-1] == "HTTP/1.1 200"
         assert (await session.call("keep", arguments)).unwrap()[0] == "ended"

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     CircuitBreaker,
@@ -65,11 +66,11 @@ async def here() -> int:
     return seen
 
 
-async def all_at_once(session: Any, name: str, count: int, **options: Any) -> list[ToolResult]:
+async def all_at_once(session: Any, name: str, count: int, args: Any = None) -> list[ToolResult]:
     results: list[ToolResult] = []
 
     async def call() -> None:
-        results.append(await session.call(name, **options))
+        results.append(await session.call(name, args))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(count):
@@ -82,16 +83,11 @@ async def test_a_tool_runs_so_many_times_at_once_and_others_overtake_it(supervis
     async with supervise([rest, other, here], concurrency=limits) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
         async with anyio.create_task_group() as tasks:
-            began: list[float] = []
-
-            async def call() -> None:
-                began.extend(result.output for result in await all_at_once(session, "rest", 3))
-
-            tasks.start_soon(call)
-            await anyio.sleep(0.1)
-            with anyio.fail_after(0.4):
-                assert (await session.call("other")).output == "done"
-        began.sort()
+            tasks.start_soon(all_at_once, session, "rest", 3, {"seconds": 3600.0})
+            await until(lambda: "busy" in repr(supervisor))
+            assert (await session.call("other")).output == "done"
+            tasks.cancel_scope.cancel()
+        began = sorted(result.output for result in await all_at_once(session, "rest", 3))
         assert all(later - earlier >= 0.2 for earlier, later in pairwise(began))
         assert {result.output for result in await all_at_once(session, "here", 6)} <= {1, 2}
 
@@ -107,11 +103,12 @@ async def test_a_kind_of_session_has_a_limit_and_a_call_waits_no_longer_than_its
         main = await supervisor.open_session("main", workspace=workspace)
         await worker.call("other")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(worker.call, "rest", {"seconds": 0.6})
-            await anyio.sleep(0.1)
+            tasks.start_soon(worker.call, "rest", {"seconds": 3600.0})
+            await until(lambda: "busy" in repr(supervisor))
             assert (await main.call("other")).output == "done"
             error = (await worker.call("other", timeout=0.2)).error
             assert isinstance(error, Overloaded) and error.retry_after_s and not error.delivered
+            tasks.cancel_scope.cancel()
         assert (await worker.call("other")).output == "done"
         results: list[ToolResult] = []
 
@@ -119,8 +116,8 @@ async def test_a_kind_of_session_has_a_limit_and_a_call_waits_no_longer_than_its
             results.append(await worker.call("other"))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(worker.call, "rest", {"seconds": 5.0})
-            await anyio.sleep(0.1)
+            tasks.start_soon(worker.call, "rest", {"seconds": 3600.0})
+            await until(lambda: "busy" in repr(supervisor))
             tasks.start_soon(late)
             await anyio.sleep(0.1)
             await worker.close()
@@ -148,13 +145,13 @@ async def test_a_tool_that_keeps_crashing_is_refused_for_a_while(supervise: Any,
 
 
 async def test_calls_that_crash_together_open_the_circuit_once(supervise: Any, workspace: Path) -> None:
-    breaker = CircuitBreaker(crashes=2, first_s=0.5)
+    breaker = CircuitBreaker(crashes=2, first_s=3600.0)
     async with supervise([moody], circuit_breaker=breaker) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
         together = await all_at_once(session, "moody", 12, args={"path": "a"})
         assert sum(isinstance(result.error, Crashed) for result in together) > 5
         error = (await session.call("moody", {"path": "a"})).error
-        assert isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s <= 0.5
+        assert isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s <= 3600.0
         told = [record.data["what"] for record in supervisor.journal.of(kind="incident")]
     assert len([what for what in told if "has opened" in what]) == 1
 
@@ -178,12 +175,11 @@ async def test_a_call_that_waits_for_its_kind_keeps_a_tool_from_no_other_session
         main = await supervisor.open_session("main", workspace=workspace)
         await main.call("other")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(worker.call, "rest", {"seconds": 3.0})
-            await anyio.sleep(0.2)
+            tasks.start_soon(worker.call, "rest", {"seconds": 3600.0})
+            await until(lambda: "busy" in repr(supervisor))
             tasks.start_soon(worker.call, "other")  # waits for the place of its kind
             await anyio.sleep(0.2)
-            began = time.monotonic()
-            assert (await main.call("other")).output == "done" and time.monotonic() - began < 2.0
+            assert (await main.call("other")).output == "done"
             tasks.cancel_scope.cancel()
 
 
@@ -256,8 +252,7 @@ async def test_a_call_that_cannot_meet_its_deadline_is_refused_at_once(supervise
             for _ in range(300):
                 tasks.start_soon(session.call, "rest", {"seconds": 0.02})
             await anyio.sleep(1.5)  # at most seventy-five of them have run
-            began = time.monotonic()
             error = (await session.call("other", timeout=1.0)).error
-            assert isinstance(error, Overloaded) and time.monotonic() - began < 0.9
+            assert isinstance(error, Overloaded)
             assert error.retry_after_s is not None and error.retry_after_s > 0.3 and "not queued" in error.message
             tasks.cancel_scope.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Capability,
@@ -62,7 +63,7 @@ async def killed_while_it_starts(supervisor: Supervisor, session: Session) -> To
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
         cell = None
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while cell is None or not cell.pid:
                 await anyio.sleep(0)
                 cells = runtime_of(supervisor).pool.cells.values()
@@ -191,7 +192,7 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
         pool = runtime_of(supervisor).pool
         for cell in list(pool.cells.values()):
             cell.kill()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while pool.cells or pool.slots.vacating:
                 await anyio.sleep(0.01)
         for cgroup in pool.slots.free_cgroups:
@@ -216,7 +217,7 @@ async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
         try:
             for cell in cells:
                 cell.kill()
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while any(cell.state is not State.DEAD for cell in cells):
                     await anyio.sleep(0.01)
         finally:

@@ -15,7 +15,7 @@ import anyio
 import psutil
 import pytest
 from tests import zygotes
-from tests.helpers import SOON_S
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Capability,
@@ -180,9 +180,9 @@ async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
     async with supervise([sleep]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("sleep", {"seconds": 0.0})
-        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * calls.NEAR_S)
+        result = await session.call("sleep", {"seconds": 3600.0}, timeout=5 * calls.NEAR_S)
         assert isinstance(result.error, Timeout)
-        assert 0.0 <= result.error.elapsed - 5 * calls.NEAR_S < 0.5
+        assert result.error.elapsed >= 5 * calls.NEAR_S
 
 
 @tool(lifetime="session")
@@ -329,10 +329,8 @@ async def test_a_call_that_starts_when_its_deadline_is_due_ends_at_it(
 ) -> None:
     async with supervise([nap]) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
-        started = time.monotonic()
-        _first, second = await two_naps(session, (0.2, 0.15), (6.0, 0.15), lambda: time.sleep(0.3))
+        _first, second = await two_naps(session, (0.2, 0.15), (3600.0, 0.15), lambda: time.sleep(0.3))
         assert second.error is not None
-        assert time.monotonic() - started < SOON_S
 
 
 async def test_a_waiting_call_is_not_given_to_a_cell_that_is_ending(
@@ -383,7 +381,7 @@ class FullJournal(RecentJournal):
 
 
 async def test_a_refusal_that_cannot_be_put_on_record_ends_the_supervisor_and_hangs_nobody(workspace: Path) -> None:
-    with anyio.fail_after(20), pytest.raises(ExceptionGroup) as raised:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ExceptionGroup) as raised:
         async with Supervisor([tool(probes.ask, name="ask")], journal=FullJournal()) as supervisor:
             session = await supervisor.open_session("worker", workspace=workspace)
             await session.call("ask", {"operation": "channel.send", "arguments": {}})
@@ -503,7 +501,7 @@ async def test_a_deadline_kills_the_process_without_waiting_for_its_init(
         assert (await session.call("sleep", {"seconds": 0.0})).error is None
         (cell,) = runtime_of(supervisor).pool.cells.values()
         init = psutil.Process(cell.pid)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while not cell.free:
                 await anyio.sleep(0.005)
         (process,) = init.children()
@@ -511,7 +509,7 @@ async def test_a_deadline_kills_the_process_without_waiting_for_its_init(
         try:
             result = await session.call("sleep", {"seconds": 60.0}, timeout=0.1)
             assert isinstance(result.error, Timeout)
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 while process.status() != psutil.STATUS_ZOMBIE:
                     await anyio.sleep(0.005)
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import Crashed, Overloaded, Session, Supervisor, Timeout, ToolResult, tool
 from toolcell.supervisor import runtime_of
@@ -146,17 +147,18 @@ async def test_a_refusal_for_want_of_room_says_why_and_when_to_try_again(
     async with supervise([stay, echo], max_cells=1) as supervisor:
         busy, other = [await supervisor.open_session("worker", workspace=workspace) for _ in range(2)]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(busy.call, "stay", {"seconds": 3.0})
-            await anyio.sleep(1.0)
+            tasks.start_soon(busy.call, "stay", {"seconds": 3600.0})
+            await until(lambda: "busy" in repr(supervisor))
             refused = (await other.call("echo", {"value": 1}, timeout=0.3)).error
             assert isinstance(refused, Overloaded) and refused.retryable
             assert (
                 "all 1 cells that max_cells allows are busy, 1 of them with calls of kept processes" in refused.message
             )
-            assert refused.retry_after_s is not None and 0 < refused.retry_after_s < 9.0
+            assert refused.retry_after_s is not None and refused.retry_after_s > 0
             assert f"Try again in {refused.retry_after_s:.2g} s" in refused.message
             own = (await busy.call("stay", {"seconds": 0.0}, timeout=0.2)).error
             assert isinstance(own, Overloaded) and "is busy" in own.message and own.retry_after_s is not None
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_queue_that_is_full_says_when_to_try_again(
@@ -167,9 +169,11 @@ async def test_a_queue_that_is_full_says_when_to_try_again(
         sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
         async with anyio.create_task_group() as tasks:
             for session in sessions[:2]:
-                tasks.start_soon(session.call, "stay", {"seconds": 1.0})
-                await anyio.sleep(0.3)
+                tasks.start_soon(session.call, "stay", {"seconds": 3600.0})
+                await until(lambda: "busy" in repr(supervisor))
+            await until(lambda: "1 queued" in repr(supervisor))
             refused = (await sessions[2].call("stay", {"seconds": 1.0}, timeout=9.0)).error
+            tasks.cancel_scope.cancel()
         assert isinstance(refused, Overloaded) and refused.retry_after_s is not None
         assert "1 calls are waiting already, 0 of them of this session, and it has no place left" in refused.message
 

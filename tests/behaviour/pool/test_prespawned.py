@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from tests.helpers import PATIENCE_S
 from tests.pool.found import find
 
 from toolcell import Profile, Supervisor, base_tools
@@ -47,7 +48,7 @@ def children(supervisor: Supervisor) -> set[int]:
 async def prespawned_of(supervisor: Supervisor) -> int:
     """The pid of the prespawned cell. For an ordinary user, another process precedes it, which ends at once."""
     before: set[int] = set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             begun = children(supervisor) - {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
             if begun and begun == before:
@@ -69,7 +70,7 @@ async def test_a_session_of_another_kind_gets_a_cell_of_its_own(supervisor: Supe
     prespawned = await prespawned_of(supervisor)
     other = Profile.for_kind("main").replace(proc=False)
     assert await called(supervisor, tmp_path, other) != prespawned
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while prespawned in children(supervisor):
             await anyio.sleep(0.01)
     assert await called(supervisor, tmp_path, other) != prespawned, "the one that did not fit has made room"
@@ -79,7 +80,7 @@ async def test_a_spare_that_dies_is_reaped_and_missed_by_nobody(supervisor: Supe
     await called(supervisor, tmp_path)
     prespawned = await prespawned_of(supervisor)
     os.kill(prespawned, signal.SIGKILL)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while psutil.pid_exists(prespawned):
             await anyio.sleep(0.01)
     assert await called(supervisor, tmp_path) != prespawned
@@ -89,7 +90,7 @@ async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Pa
     await called(supervisor, tmp_path)
     prespawned = await prespawned_of(supervisor)
     os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while psutil.pid_exists(prespawned):
             await anyio.sleep(0.01)
     await called(supervisor, tmp_path)

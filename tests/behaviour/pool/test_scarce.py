@@ -31,7 +31,7 @@ def run(identity: str, loop: str, what: str, directory: Path) -> Any:
         os.chown(workspace, USER, USER)
         reached = [*python_paths(), *SOURCES]
         command = [sys.executable, "-I", str(AS_USER), str(USER), *reached, "--", *command]
-    done = programs.run(command, timeout=120, cwd="/")
+    done = programs.run(command, cwd="/")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

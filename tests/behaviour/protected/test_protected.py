@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     Capability,
@@ -277,7 +277,7 @@ async def test_a_call_that_nobody_waits_for_is_audited_behind(
         await session.call("plant", {"path": ".envrc", "then": "hang"})
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while not journal.of(kind="quarantined", session_id=session.id):
             await anyio.sleep(0.01)
     assert listing(workspace) == {} and content(quarantine) == {".envrc": "evil"}
@@ -307,12 +307,12 @@ async def test_what_a_kept_process_plants_after_its_last_call_is_found_when_it_e
         session = await supervisor.open_session("main", workspace=workspace)
         result = await session.call("kept", {"path": ".envrc", "after_s": 0.1})
         assert result.error is None
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while not (workspace / ".envrc").exists():
                 await anyio.sleep(0.01)
         if leaves == "session":
             await session.close()
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while not journal.of(kind="quarantined"):
                     await anyio.sleep(0.01)
             (workspace / ".envrc").write_text("the user's own")
@@ -329,7 +329,7 @@ async def test_a_file_of_the_users_own_is_left_alone_once_the_kept_process_is_go
         first = await supervisor.open_session("main", workspace=workspace)
         (await first.call("kept")).unwrap()
         await first.close()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while runtime_of(supervisor).protection.awaits_kept:
                 await anyio.sleep(0.01)
         (workspace / ".envrc").write_text("mine")
@@ -474,13 +474,13 @@ async def test_a_call_that_could_not_be_audited_in_time_keeps_its_result_and_is_
     assert result.unwrap() == "planted"
     (notice,) = result.notices
     assert notice.kind == "unchecked" and "took too long" in notice.message and str(workspace) not in notice.message
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while not content(quarantine):
             await anyio.sleep(0.01)
     assert content(quarantine) == {".envrc": "evil"} and listing(workspace) == {"a": ""}
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while len(journal.of(kind="quarantined", call_id=result.call_id)) < 2:
             await anyio.sleep(0.01)
     first, second = journal.of(kind="quarantined", call_id=result.call_id)
@@ -497,7 +497,7 @@ async def test_what_the_user_makes_while_a_look_goes_on_behind_is_left_alone(
         assert (await session.call("plant", {"path": ".envrc"})).notices
     await anyio.sleep(0.1)
     (workspace / ".npmrc").write_text("mine")
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while not content(quarantine):
             await anyio.sleep(0.01)
     assert listing(workspace) == {".npmrc": "mine", "conftest.py": "mine"}
@@ -522,7 +522,7 @@ async def test_a_name_that_one_profile_protects_is_held_against_a_kept_process_o
     (workspace / "Makefile.old").write_text("mine")
     first = await supervisor.open_session("main", workspace=workspace)
     (await first.call("kept", {"path": "Makefile", "after_s": 0.05})).unwrap()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while not (workspace / "Makefile").exists():
             await anyio.sleep(0.01)
     strict = Profile.for_kind("main")
@@ -641,7 +641,7 @@ async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_
             results.append(await session.call("shell", {"command": command}))
 
         tasks.start_soon(call)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not (workspace / "made").exists():
                 await anyio.sleep(0.01)
         assert settings.read_text() == before
@@ -821,7 +821,7 @@ async def test_what_a_person_changes_meanwhile_is_not_written_over(session: Sess
             results.append(await session.call("shell", {"command": command}))
 
         tasks.start_soon(call)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not (workspace / "made").exists():
                 await anyio.sleep(0.01)
         await anyio.run_process(["git", "-C", str(workspace), "config", "user.email", "a@b"])
@@ -884,7 +884,7 @@ async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_di
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not (workspace / "up").exists():
                 await anyio.sleep(0.01)
         results.append(await first.call("plant", {"path": "a/.envrc"}))
@@ -942,7 +942,7 @@ async def test_what_is_stuck_is_tried_again_beside_the_calls_of_other_sessions(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 while not (workspace / "up").exists():
                     await anyio.sleep(0.01)
             quarantine.unlink()
@@ -972,7 +972,7 @@ async def test_no_longer_look_is_promised_where_another_directory_took_the_works
         async with anyio.create_task_group() as tasks:
             for session, name in ((tell, "a"), (deny, "b")):
                 tasks.start_soon(call, session, name)
-                with anyio.fail_after(20):
+                with anyio.fail_after(PATIENCE_S):
                     while not (workspace / name).exists():
                         await anyio.sleep(0.01)
             old = workspace.rename(workspace.with_name("old"))

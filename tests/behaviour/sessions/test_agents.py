@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel
-from tests.helpers import SOON_S, until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     Cancelled,
@@ -207,7 +207,7 @@ async def test_usage_limits_of_an_agent_hold_for_its_calls(main: Session) -> Non
 
 
 async def test_the_deadline_of_the_call_ends_the_agent(main: Session) -> None:
-    with anyio.fail_after(SOON_S):
+    with anyio.fail_after(PATIENCE_S):
         result = await main.call("hangs", {"request": "x"})
     assert isinstance(result.error, Timeout)
     assert seen[-1].state is SessionState.FAILED and core_of(main).living_children == 0
@@ -232,7 +232,7 @@ async def test_the_close_of_the_caller_ends_the_agent(shared: Supervisor, worksp
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
         await until(lambda: len(seen) > before and seen[-1].usage.calls)
-        with anyio.fail_after(SOON_S):
+        with anyio.fail_after(PATIENCE_S):
             await main.close()
     assert isinstance(results[0].error, Cancelled) and seen[-1].closed
 

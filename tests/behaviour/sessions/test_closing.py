@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 import toolcell.blocking
 from toolcell import (
@@ -38,8 +38,6 @@ from toolcell.supervisor import runtime_of
 from toolcell_sandbox.audit import ProtectedTree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
-SOON = 5.0
-"""Seconds that a loaded machine may take for what takes none."""
 
 
 def heeds(ctx: ToolContext, name: str, tidy_s: float = 0.0) -> str:
@@ -148,7 +146,7 @@ async def test_a_tool_that_looks_hears_of_its_sessions_close_and_what_it_returns
         await session.close()
         took = time.monotonic() - started
         await until(lambda: "a" in calls.results)
-    assert (workspace / "a.tidy").exists() and 0.25 < took < SOON
+    assert (workspace / "a.tidy").exists() and took > 0.25
     assert calls.results["a"].output == "tidied up"
 
 
@@ -157,14 +155,14 @@ async def test_a_tool_that_looks_and_goes_on_has_the_grace_and_one_that_does_not
 ) -> None:
     async with supervise(CELL_TOOLS) as supervisor, anyio.create_task_group() as tasks:
         calls = Calls(tasks)
-        for name, grace_s, least, most in (("looks_and_goes_on", 0.6, 0.5, SOON), ("deaf", 30.0, 0.0, SOON)):
+        for name, grace_s, least in (("looks_and_goes_on", 0.6, 0.5), ("deaf", 3600.0, 0.0)):
             session = await supervisor.open_session("main", workspace=workspace, profile=graced("main", grace_s))
             await calls.start(session, name, name, (workspace / f"{name}.begun").exists)
             if name == "looks_and_goes_on":
                 await until((workspace / f"{name}.running").exists)
             started = time.monotonic()
             await session.close()
-            assert least <= time.monotonic() - started < most
+            assert time.monotonic() - started >= least
         await until(lambda: len(calls.results) == 2)
     assert all(isinstance(result.error, Cancelled) for result in calls.results.values())
     assert (workspace / "looks_and_goes_on.told").exists()
@@ -175,14 +173,13 @@ async def test_the_calls_of_children_have_longer_when_their_parent_closes_and_th
 ) -> None:
     async with supervise(CELL_TOOLS) as supervisor, anyio.create_task_group() as tasks:
         calls = Calls(tasks)
-        for name, tidy_s, grace_s in (("long", 0.7, None), ("short", 20.0, 0.2)):
+        for name, tidy_s, grace_s in (("long", 0.7, None), ("short", 3600.0, 0.2)):
             main = await supervisor.open_session("main", workspace=workspace)
             child = await (await main.open_child("branch")).open_child("branch", profile=graced("branch", 0.1))
             await calls.start(child, "heeds", name, (workspace / f"{name}.begun").exists, tidy_s=tidy_s)
             await anyio.sleep(0.1)
-            started = time.monotonic()
             await main.close(grace_s=grace_s)
-            assert time.monotonic() - started < SOON and child.closed
+            assert child.closed
         await until(lambda: len(calls.results) == 2)
         with pytest.raises(UsageError, match="grace_s"):
             await main.close(grace_s=-1)
@@ -196,10 +193,8 @@ async def test_the_end_of_the_supervisor_lets_calls_tidy_up_side_by_side(supervi
             for name in "abcdef":
                 session = await supervisor.open_session("main", workspace=workspace)
                 await calls.start(session, "heeds", name, (workspace / f"{name}.begun").exists, tidy_s=1.0)
-            started = time.monotonic()
-        took = time.monotonic() - started
         await until(lambda: len(calls.results) == 6)
-    assert [result.output for result in calls.results.values()] == ["tidied up"] * 6 and took < 5.0
+    assert [result.output for result in calls.results.values()] == ["tidied up"] * 6
 
 
 async def test_a_tool_hears_of_its_deadline_before_it_comes_and_the_deadline_stays(
@@ -214,7 +209,7 @@ async def test_a_tool_hears_of_its_deadline_before_it_comes_and_the_deadline_sta
         assert 0.0 < float((workspace / "b.tidy").read_text()) <= 0.12, "a fifth of the whole time"
         started = time.monotonic()
         assert isinstance((await session.call("looks_and_goes_on", {"name": "c"}, timeout=0.6)).error, Timeout)
-        assert 0.6 <= time.monotonic() - started < 0.6 + SOON and (workspace / "c.told").exists()
+        assert time.monotonic() - started >= 0.6 and (workspace / "c.told").exists()
 
 
 async def test_a_host_tool_hears_of_its_deadline_before_it_comes(supervise: Any, workspace: Path) -> None:
@@ -230,9 +225,8 @@ async def test_host_tools_end_with_their_session_and_one_that_looks_tidies_up(su
         await calls.start(child, "waits", "a", lambda: "a" in _begun)
         await calls.start(main, "waits", "b", lambda: "b" in _begun)
         await calls.start(child, "heeds_here", "c", lambda: "c" in _begun)
-        started = time.monotonic()
         await main.close()
-        assert time.monotonic() - started < SOON and _ended == {"a", "b", "c"}
+        assert _ended == {"a", "b", "c"}
         await until(lambda: len(calls.results) == 3)
     assert isinstance(calls.results["a"].error, Cancelled) and isinstance(calls.results["b"].error, Cancelled)
     assert calls.results["c"].output == "tidied up"
@@ -247,17 +241,16 @@ async def test_the_caller_of_a_host_tool_in_a_thread_goes_on_at_once_and_the_log
     def blocks(name: str) -> None:
         """Block a thread."""
         _begun.add(name)
-        released.wait(30)
+        released.wait(PATIENCE_S)
 
     caplog.set_level("INFO", logger="toolcell.tool")
     try:
         async with supervise([blocks]) as supervisor, anyio.create_task_group() as tasks:
             session, calls = await supervisor.open_session("main", workspace=workspace), Calls(tasks)
             await calls.start(session, "blocks", "a", lambda: "a" in _begun)
-            started = time.monotonic()
             await session.close()
             await until(lambda: "a" in calls.results)
-            assert time.monotonic() - started < SOON and isinstance(calls.results["a"].error, Cancelled)
+            assert isinstance(calls.results["a"].error, Cancelled)
             await until(lambda: "goes on after" in caplog.text)
             released.set()
             await until(lambda: "has ended" in caplog.text)
@@ -281,7 +274,7 @@ async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_t
     async with supervise([stays]) as supervisor, anyio.create_task_group() as tasks:
         session, calls = await supervisor.open_session("main", workspace=workspace), Calls(tasks)
         await calls.start(session, "stays", "a", lambda: "a" in _begun)
-        with anyio.fail_after(SOON):
+        with anyio.fail_after(PATIENCE_S):
             await session.close()
         assert "goes on after its session was closed" in caplog.text and not calls.results
         released.set()
@@ -296,7 +289,7 @@ async def test_a_host_tool_may_close_its_own_session(supervise: Any, workspace: 
 
     async with supervise([closes]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        with anyio.fail_after(SOON):
+        with anyio.fail_after(PATIENCE_S):
             assert (await session.call("closes")).output == "closed"
         assert session.closed
 
@@ -403,7 +396,7 @@ async def test_the_close_of_a_tree_of_sessions_ends_hooks_and_repairs_that_never
         for session in tree:
             tasks.start_soon(call, session)
         await until(lambda: hook.there + len(repairing) == len(tree))
-        with anyio.fail_after(1.0):
+        with anyio.fail_after(PATIENCE_S):
             await main.close()
             await until(lambda: len(results) == len(tree))
     assert all(isinstance(result.error, Cancelled) and result.output is None for result in results)
@@ -421,12 +414,12 @@ async def test_a_hook_that_is_asked_about_a_call_that_the_close_has_ended_has_th
 
         tasks.start_soon(call)
         await until(lambda: "a" in _begun)
-        with anyio.fail_after(1.0):
+        with anyio.fail_after(PATIENCE_S):
             await session.close()
         await until(lambda: hook.there == 1)
         started = time.monotonic()
         await until(lambda: bool(results))
-        assert 0.3 < time.monotonic() - started < SOON
+        assert time.monotonic() - started > 0.3
     assert isinstance(results[0].error, Cancelled) and "withheld" in results[0].error.message
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import SOON_S, until
+from tests.helpers import PATIENCE_S, until
 
 import toolcell.blocking
 from toolcell import (
@@ -287,7 +287,7 @@ async def test_running_calls_are_told_of_the_suspension_and_others_end(main: Ses
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
         await until((workspace / "begun").exists)
-        with anyio.fail_after(SOON_S):
+        with anyio.fail_after(PATIENCE_S):
             await main.suspend()
     assert results[0].output == "tidy"
 
@@ -323,11 +323,11 @@ async def test_a_session_that_ends_while_a_question_is_being_kept_does_not_wait_
         def slow(*given: Any) -> Any:
             found = submit(*given)
             kept.set()
-            assert ended.wait(SOON_S)
+            assert ended.wait(PATIENCE_S)
             return found
 
         monkeypatch.setattr(supervisor.approvals, "submit", slow)
-        with anyio.fail_after(2 * SOON_S):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(main.call, "pay", {"amount": 5})
                 await until(kept.is_set)
@@ -407,7 +407,7 @@ async def test_hooks_hear_of_sessions_and_one_that_fails_or_hangs_stops_nothing(
     async with supervise(TOOLS, hooks=[Faulty(), witness], hook_timeout_s=0.1) as supervisor:
         main = await supervisor.open_session("main", workspace=workspace, session_id="m")
         await main.open_child("worker", session_id="w")
-        with anyio.fail_after(SOON_S):
+        with anyio.fail_after(PATIENCE_S):
             await main.suspend()
         await main.resume()
         await main.close(outcome="failed")

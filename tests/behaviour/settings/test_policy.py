@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     ApprovalRequest,
@@ -93,7 +94,7 @@ async def test_arguments_that_an_answer_in_the_store_puts_in_are_decided_on_too(
         async def call() -> None:
             results.append(await session.call("pay", {"amount": 5}))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call)
                 while not (pending := supervisor.approvals.pending()):

@@ -33,7 +33,6 @@ SMALL = "[profiles.main.limits]\nmemory_bytes = 134217728\n[profiles.worker.limi
 @tool
 def sleep(seconds: float) -> str:
     """Sleep."""
-    import time
 
     time.sleep(seconds)
     return "slept"
@@ -60,10 +59,8 @@ async def test_a_tiny_limit_of_a_file_ends_a_real_call(places: Places, workspace
     places.project("[profiles.worker.limits]\nwall_s = 0.3\nfile_bytes = 4096")
     async with Supervisor([sleep, fill], config=places.load()) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
-        start = time.monotonic()
-        late = await session.call("sleep", {"seconds": 20})
+        late = await session.call("sleep", {"seconds": 3600})
         assert isinstance(late.error, Timeout)
-        assert 0.3 <= time.monotonic() - start < 5
         large = await session.call("fill", {"size": 8192})
         assert isinstance(large.error, LimitExceeded)
         assert (large.error.resource, large.error.limit) == ("file_size", 4096)
@@ -120,7 +117,7 @@ async def test_how_much_a_model_is_shown_and_how_long_somebody_is_asked_may_come
 ) -> None:
     class Nobody:
         async def approve(self, request: ApprovalRequest) -> Approved:
-            await anyio.sleep(60)
+            await anyio.sleep_forever()
             return Approved()
 
     places.user(SMALL + "[supervisor]\nmodel_bytes = 500\napproval_timeout_s = 0.2")
@@ -130,9 +127,7 @@ async def test_how_much_a_model_is_shown_and_how_long_somebody_is_asked_may_come
         (workspace / "long").write_text("x" * 600)
         found = await session.call("look", {"path": str(workspace / "long"), "name": "TZ"})
         assert found.artifacts and found.artifacts[0].kind == "output"
-        started = time.monotonic()
         assert isinstance((await session.call("delete", {"seconds": 0})).error, PermissionDenied)
-        assert time.monotonic() - started < 30
 
 
 def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: Path) -> None:

@@ -38,7 +38,7 @@ def attacked(nothing_is_left_of_the_module: None) -> Attacked:
     def attack_all(name: str, cells: str) -> dict[str, dict[str, Any]]:
         machine = next(each for each in MACHINES if each.name == name)
         command = command_on(machine, [sys.executable, "-I", str(SCRIPT), cells], [str(SCRIPT.parent)])
-        done = programs.run(command, timeout=100, cwd="/")
+        done = programs.run(command, cwd="/")
         assert done.returncode == 0, done.stderr
         return {record["attack"]: record for record in map(json.loads, done.stdout.splitlines())}
 

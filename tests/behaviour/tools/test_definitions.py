@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import anyio
 import pytest
 from pydantic import BaseModel, PlainSerializer
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Capability,
@@ -209,7 +210,7 @@ async def test_a_typed_tool_of_a_sessions_lifetime_is_set_up_once_and_torn_down_
 async def changed(path: Path, before: str) -> str:
     import anyio
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while (now := path.read_text()) in (before, ""):
             await anyio.sleep(0.01)
     return now

@@ -24,6 +24,7 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Capability,
@@ -251,7 +252,7 @@ def test_functions_of_main_and_of_a_module_beside_it_reach_their_cells(tmp_path:
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.stdout.strip() == "[3, 5, [1], [5]]", done.stderr
 
@@ -380,7 +381,7 @@ async def test_a_kept_process_is_gone_with_its_session(shared: Supervisor, works
     await session.call("tally", {"name": "a"})
     own = [cell.pid for cell in runtime_of(shared).pool.cells.values() if cell.spec.key.session_id == session.id]
     await session.close()
-    with anyio.fail_after(1):
+    with anyio.fail_after(PATIENCE_S):
         while any(Path(f"/proc/{pid}").exists() for pid in own):
             await anyio.sleep(0.01)
 
