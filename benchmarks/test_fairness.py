@@ -88,10 +88,8 @@ async def _beside(floods: Floods, number: int, quiet: Session) -> list[float]:
         return await _quiet(quiet)
 
 
-async def fairness(
-    rounds: int, workspace: Path, *, name: str, cells: int | None, flood: Any, seconds: float, reserve_core: bool
-) -> Figure:
-    async with Supervisor([echo, rest, work], max_cells=cells, reserve_core=reserve_core) as supervisor:
+async def fairness(rounds: int, workspace: Path, *, name: str, cells: int | None, flood: Any, seconds: float) -> Figure:
+    async with Supervisor([echo, rest, work], max_cells=cells) as supervisor:
         quiet, *others = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
         floods = Floods(others, flood, seconds)
         for _ in range(2):  # the first makes the cells
@@ -124,20 +122,18 @@ def _ratios(measured: list[Measured], of: Callable[[list[float]], float]) -> lis
 
 
 @pytest.mark.parametrize(
-    ("name", "cells", "flood", "seconds", "reserve_core"),
+    ("name", "cells", "flood", "seconds"),
     [
-        ("4 cells, 100 ms of rest", 4, rest, 0.1, True),
-        ("4 cells, 5 ms of rest", 4, rest, 0.005, True),
-        ("4 cells, 5 ms of work", 4, work, 0.005, True),
-        ("4 cells, 5 ms of work, no core reserved", 4, work, 0.005, False),
-        ("100 ms of rest", None, rest, 0.1, True),
-        ("5 ms of rest", None, rest, 0.005, True),
-        ("5 ms of work", None, work, 0.005, True),
-        ("5 ms of work, no core reserved", None, work, 0.005, False),
+        ("4 cells, 100 ms of rest", 4, rest, 0.1),
+        ("4 cells, 5 ms of rest", 4, rest, 0.005),
+        ("4 cells, 5 ms of work", 4, work, 0.005),
+        ("100 ms of rest", None, rest, 0.1),
+        ("5 ms of rest", None, rest, 0.005),
+        ("5 ms of work", None, work, 0.005),
     ],
 )
 def test_a_quiet_session_beside_floods(
-    publish: Publish, name: str, cells: int | None, flood: Any, seconds: float, reserve_core: bool
+    publish: Publish, name: str, cells: int | None, flood: Any, seconds: float
 ) -> None:
-    case = partial(fairness, name=name, cells=cells, flood=flood, seconds=seconds, reserve_core=reserve_core)
+    case = partial(fairness, name=name, cells=cells, flood=flood, seconds=seconds)
     publish(case, 5)

@@ -15,7 +15,6 @@ from toolcell.misuse import (
     check_keys,
     check_parts,
     count,
-    flag,
     grace,
     is_key,
     items,
@@ -66,7 +65,6 @@ def test_a_kind_and_a_capability_are_known_by_their_value(kind: SessionKind) -> 
         (lambda: capability("reed"), r"no capability 'reed'\. Did you mean 'read'\?"),
         (lambda: mechanisms({"landlok"}), r"names no mechanism: 'landlok'\. Did you mean 'landlock'\?"),
         (lambda: mechanisms("landlock"), r"allow_missing is not a list: 'landlock'"),
-        (lambda: flag("reserve_core", 1), r"reserve_core is not True or False: 1\."),
         (lambda: items("tools", b"x", "[tool]"), r"tools is not a list: b'x'\. Write tools=\[tool\]\."),
         (lambda: profiles_of([("main", 1)]), "profiles is not a mapping"),  # type: ignore[arg-type]
         (lambda: profiles_of({"main": {}}), r"profiles\['main'\] is not a Profile"),  # type: ignore[dict-item]

@@ -56,8 +56,6 @@ class Supervisor:
     - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
       default).
-    - `reserve_core` (default: True) keeps one core for the supervisor and the other sessions while a session yields
-      (docs/scheduling.md); False lets it use all cores then.
     - `config`, from `load_config`, gives the values of omitted arguments.
     - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
       `BrokeredHttp` with those of `config`.
@@ -100,7 +98,6 @@ class Supervisor:
         allow_missing: "Iterable[str] | None" = None,
         max_cells: int | None = None,
         standby: int | None = None,
-        reserve_core: bool | None = None,
         config: "Config | None" = None,
         http: "HttpClient | None" = None,
         channel: "Channel | None" = None,
@@ -135,7 +132,6 @@ class Supervisor:
                 allow_missing=allow_missing,
                 max_cells=max_cells,
                 standby=standby,
-                reserve_core=reserve_core,
                 config=config,
                 http=http,
                 channel=channel,

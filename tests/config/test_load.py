@@ -58,7 +58,6 @@ def test_every_setting_reaches_its_field(places: Places, tmp_path: Path) -> None
         [supervisor]
         max_cells = 7
         standby = 0
-        reserve_core = false
         allow_missing = ["landlock_scope"]
         approval_timeout_s = 2.5
         model_bytes = 500
@@ -80,7 +79,7 @@ def test_every_setting_reaches_its_field(places: Places, tmp_path: Path) -> None
     )
     config = places.load()
     assert (config.max_cells, config.standby, config.allow_missing) == (7, 0, frozenset({"landlock_scope"}))
-    assert (config.approval_timeout_s, config.model_bytes, config.reserve_core) == (2.5, 500, False)
+    assert (config.approval_timeout_s, config.model_bytes) == (2.5, 500)
     assert config.quarantine == str(tmp_path / "kept")
     assert config.profiles[BRANCH] == Profile(
         grants=frozenset({"read", "exec", "net"}),

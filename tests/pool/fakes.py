@@ -70,7 +70,7 @@ class FakeCell(Stateful):
         self.ahead_due = float("inf")
         self.unfit = False
         self.lowered = self.is_quick = False
-        self.used_s, self.inspected = 0.0, 0
+        self.inspected = 0
         self.done: list[Action] = []
         self._kept_state = False  # whether its kept process has had a call
 
@@ -154,14 +154,11 @@ class FakeCell(Stateful):
 
     def report(self, what: str) -> None: ...
 
-    def lower(self, calls: int, *, yields: bool) -> None:
-        self.lowered = calls > 1 or yields
+    def weigh(self, calls: int) -> None:
+        self.lowered = calls > 1
 
     def hurry(self) -> None:
         self.lowered = False
-
-    def cpu_s(self) -> float:
-        return self.used_s
 
     def inspect(self, now: float) -> None:
         self.inspected += 1
@@ -271,11 +268,6 @@ class FakePool:
     def watches(self) -> bool:
         """Whether it will look again."""
         return self.pool._watching is not None
-
-    @property
-    def yielding(self) -> frozenset[str]:
-        """The sessions that yield."""
-        return self.pool._core_use.yielding
 
     @property
     def cells(self) -> list[FakeCell]:

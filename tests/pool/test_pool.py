@@ -14,9 +14,8 @@ from toolcell.pool.pace import PACED
 from toolcell.pool.plan import plan
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
-from toolcell_sandbox.errors import SandboxError
 
-from .fakes import FakeCell, FakePool, fake_cells, spec
+from .fakes import FakePool, fake_cells, spec
 
 
 @pytest.fixture(autouse=True)
@@ -268,80 +267,3 @@ def test_no_call_waits_that_the_plan_would_serve_now(
         if any(each.state in ENDING for each in snapshots):
             continue  # the death of a cell computes the plan
         assert plan(inner.waiting, snapshots, inner._room, inner._exclusive, 0.0, inner._rivals.seen) == [], pool
-
-
-def computing_beside_a_quiet_one() -> tuple[FakePool, FakeCell, FakeCell]:
-    """A pool, and the cell of a session that yields, and that of another session."""
-    pool = FakePool()
-    pool.call(spec("many"))
-    many = pool.starting().start()
-    pool.call(spec("quiet"))
-    quiet = pool.starting().start()
-    pool.look()
-    many.used_s += 1.0
-    pool.look()
-    assert many.lowered and not quiet.lowered
-    return pool, many, quiet
-
-
-def test_a_sweep_that_got_no_core_has_its_weight_again() -> None:
-    """In a cell that yields, other programs of the host would keep the init from every core until it is killed."""
-    pool, many, _quiet = computing_beside_a_quiet_one()
-    many.answer()
-    pool.look()
-    assert many.state is State.SWEEPING and not many.lowered
-
-
-@pytest.mark.parametrize("fails", [ValueError, OSError, SandboxError])
-def test_cells_are_inspected_also_if_their_cpu_time_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, fails: type[Exception]
-) -> None:
-    pool, many, quiet = computing_beside_a_quiet_one()
-
-    def fail() -> float:
-        raise fails("it cannot be read")
-
-    monkeypatch.setattr(quiet, "cpu_s", fail)
-    before = many.inspected, quiet.inspected
-    pool.look()
-    assert (many.inspected, quiet.inspected) == (before[0] + 1, before[1] + 1)
-    assert pool.watches
-
-
-def test_a_session_yields_also_if_its_cells_do_not_last_until_the_next_look() -> None:
-    pool, many, quiet = computing_beside_a_quiet_one()
-    many.die()
-    for _ in range(10):
-        pool.look()
-    assert "many" not in pool.yielding
-    for _ in range(3):
-        pool.call(spec("many"))
-        short = pool.starting().start()
-        short.used_s += 0.04
-        short.die()
-        pool.look()
-    assert "many" in pool.yielding and not quiet.lowered
-
-
-def test_an_idle_kept_process_that_computes_yields_while_another_session_has_calls() -> None:
-    pool = FakePool()
-    pool.call(spec("many", kept="counter"))
-    kept = pool.starting().start()
-    kept.answer()
-    kept.idle_since -= 1.0
-    pool.call(spec("few"))
-    few = pool.starting().start()
-    pool.look()
-    assert not kept.lowered
-    kept.used_s += 0.05
-    pool.look()
-    assert kept.lowered and not few.lowered
-    pool.look()
-    assert not kept.lowered, "it got no core, or it has nothing to do"
-    kept.used_s += 0.05
-    pool.look()
-    assert kept.lowered
-    few.answer()
-    few.ready()
-    pool.look()
-    assert not kept.lowered, "no call is under way"

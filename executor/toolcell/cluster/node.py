@@ -102,7 +102,6 @@ class Node:
                 allow_missing=terms.allow_missing,
                 max_cells=terms.max_cells,
                 quarantine=terms.quarantine,
-                reserve_core=terms.reserve_core,
             )
             try:
                 await supervisor.start()

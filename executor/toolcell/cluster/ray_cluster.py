@@ -107,7 +107,6 @@ class RayCluster:
                 max_cells=self._max_cells,
                 quarantine=self._quarantine or host.quarantine,
                 is_durable=host.is_durable,
-                reserve_core=host.reserve_core,
                 directory=None if self._sent is None else self._sent.directory,
                 store_bytes=None if self._sent is None else self._sent.store_bytes,
                 **self._backends,

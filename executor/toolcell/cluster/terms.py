@@ -33,7 +33,6 @@ class NodeTerms:
     is_durable: bool = False
     directory: str | None = None
     store_bytes: int | None = None
-    reserve_core: bool = True
 
     def to_wire(self) -> list[Any]:
         return list(astuple(self))

@@ -28,7 +28,6 @@ class Config:
     profiles: Mapping[SessionKind, Profile]
     max_cells: int | None = None
     standby: int = 1
-    reserve_core: bool = True
     allow_missing: frozenset[str] = frozenset()
     approval_timeout_s: float | None = None
     model_bytes: int | None = None

@@ -401,7 +401,6 @@ class SupervisorTable(_Table):
 
     max_cells: _Count = 1
     standby: Annotated[int, _is(_words(0, 1), int), _whole(0, 1)] = 1
-    reserve_core: _Flag = True
     allow_missing: Annotated[list[Annotated[_Text, _known("mechanism", frozenset(NAMES))]], _Listed] = []
     credentials: Annotated[
         dict[

@@ -10,7 +10,7 @@
 | `reserve`, `prewarm` | prewarmed cells, and when they are made |
 | `ahead` | when the process for a cell's next call is forked |
 | `deadlines` | the one way to arm a timer |
-| `rivals`, `pace` | which sessions share the cores; how fast the queue moves |
+| `rivals`, `pace` | which sessions make calls; how fast the queue moves |
 | `cell` | one cell; its life is a table |
 | `budget`, `outbox`, `capture` | bytes that wait on behalf of calls, to a cell, and of what it prints |
 | `reactor` | what differs between asyncio and trio |

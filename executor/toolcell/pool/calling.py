@@ -86,8 +86,6 @@ class PoolHost:
     """Writes into the journal."""
     allow_missing: frozenset[str]
     """The mechanisms of the sandbox that may be missing on a node."""
-    reserve_core: bool
-    """Whether sessions that yield leave one core of their node alone."""
     quarantine: str | None
     """The directory for protected names; None for a temporary one."""
     is_durable: bool

@@ -1,7 +1,6 @@
 """The pool: carries out the decisions of `plan`, keeps the zygotes and the cells, and runs what is due."""
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +45,7 @@ from .plan import (
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
-from .rivals import LEAST_CORES, STOP_CORES, CoreUse, Rivals
+from .rivals import Rivals
 from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
@@ -76,7 +75,6 @@ class Pool:
         max_cells: int,
         cells_per_session: int = 8,
         standby: bool = True,
-        reserve_core: bool = True,
         zygotes: int = 0,
         idle_s: float = 60.0,
         max_waiting: int = 1000,
@@ -94,7 +92,6 @@ class Pool:
         self._queues: dict[str, dict[Run, None]] = {}  # the same calls, by session
         self._reactor = reactor
         self._room = Room(max_cells, cells_per_session)
-        self._reserve_core = reserve_core
         self._idle_s = idle_s
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
@@ -120,9 +117,6 @@ class Pool:
         self._ahead = ForkingAhead(self._deadlines)
         self._pace = Pace()
         self._rivals = Rivals()
-        self._core_use = CoreUse()
-        self._used_by_kept: dict[int, float] = {}  # CPU seconds at the last look, of each idle cell with a kept process
-        self._kept_looked_at = -math.inf
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
@@ -148,7 +142,7 @@ class Pool:
         """Start one zygote. Raises SandboxUnavailableError if a mechanism is missing that is not allowed to be."""
         require_proc()
         # before the first child: this process's own cgroup may have to be divided
-        tree = CgroupTree.detect(reserves_core=self._reserve_core)
+        tree = CgroupTree.detect()
         with ExitStack() as undo:
             undo.callback(self._reactor.close)
             undo.callback(self.fleet.close)
@@ -159,7 +153,7 @@ class Pool:
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
-                self.slots.tree, self._core_use.keep_weights = tree, tree.reserves_core
+                self.slots.tree = tree
                 tree.sweep_stale()  # cgroups of supervisors that were killed
             undo.pop_all()
         self._open = True
@@ -206,8 +200,7 @@ class Pool:
         else:
             self._queue(run)
         # while the cell works
-        if self._rivals.note(key.session_id, run.queued_at):
-            self._meet_rival(run.queued_at)
+        self._rivals.note(key.session_id, run.queued_at)
         waiter = run.waiter = self._reactor.waiter()
         if run.outcome is not None:
             waiter.set(run.outcome)
@@ -315,7 +308,7 @@ class Pool:
         session_id = run.spec.key.session_id
         running = self._running.get(session_id, 0) + 1
         try:
-            if running > 1 or cell.lowered or self._core_use.yielding:  # a lone call is spared this
+            if running > 1 or cell.lowered:  # a lone call is spared this
                 others = self._working.items() if running > 1 else ()
                 dying = sum(of == session_id and self._is_dying(id) for id, of in others)
                 # before the call is sent: the call process may preempt the supervisor
@@ -371,8 +364,7 @@ class Pool:
         now = _now()
         self._pace.take(now, is_last=not self.waiting)
         self._assign(run, cell, now)
-        if self._rivals.note(run.spec.key.session_id, now):  # it has waited long
-            self._meet_rival(now)
+        self._rivals.note(run.spec.key.session_id, now)  # it has waited long
         if not self.waiting:
             self.prewarmer.soon()
         return True
@@ -481,7 +473,6 @@ class Pool:
                 self.prewarmer.reserve.end_one()
             cell, request = self.maker.new_cell(spec)
             self.cells[cell.id] = cell
-            self._core_use.begin(cell.id, cell.cpu_s())
             self.maker.ask_for(cell, request)
         self.prewarmer.want(spec)
 
@@ -492,7 +483,6 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
-        self._core_use.begin(cell.id, cell.cpu_s())
         if cell.idle:
             self.prewarmer.on_met()
         try:
@@ -661,7 +651,6 @@ class Pool:
             failure = None  # no call waits for it
         else:
             del self.cells[cell.id]
-            self._core_use.end(cell.id, cell.spec.key.session_id, cell.cpu_s())
         self.fleet.forget(cell.id)
         self._rest(cell)
         self._ahead.discard(cell)
@@ -754,7 +743,6 @@ class Pool:
         now, at_work = _now(), [cell for cell in self.cells.values() if cell.at_work]
         if at_work:
             self.watch()  # first: an exception must not end the watch
-        self._look_at_cores(now)
         dying = Counter(session_id for id, session_id in self._working.items() if self._is_dying(id))
         for cell in at_work:
             try:
@@ -762,28 +750,6 @@ class Pool:
                 self._share(cell, now, dying[cell.spec.key.session_id])
             except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
-        self._share_kept(now)
-
-    def _meet_rival(self, now: float) -> None:
-        """Have sessions that compute yield at once, because another session begins to make calls."""
-        if not self._core_use.may_change(now):
-            return
-        before = self._core_use.yielding
-        self._core_use.compare(self._rivals.callers(now), now)
-        for cell in self.cells.values() if self._core_use.yielding - before else ():
-            if cell.run is not None and cell.spec.key.session_id in self._core_use.yielding:
-                try:
-                    self._share(cell, now, 0)
-                except Exception:  # such as EMFILE; the rival's call is under way
-                    _log.exception("%r could not be told to yield", cell)
-
-    def _look_at_cores(self, now: float) -> None:
-        callers = self._rivals.callers(now)
-        cells = [cell for cell in self.cells.values() if cell.spec.key.session_id in callers]
-        try:
-            self._core_use.look(callers, [(cell.id, cell.spec.key.session_id, cell.cpu_s()) for cell in cells], now)
-        except Exception:  # the cells must still be inspected
-            _log.exception("the use of the cores could not be looked at")
 
     def _is_dying(self, id: int) -> bool:
         cell = self.cells.get(id)
@@ -795,44 +761,16 @@ class Pool:
             session_id = cell.spec.key.session_id
             self._rivals.note(session_id, now)
             self._share_cores(cell, now, self._running.get(session_id, 0) - dying)
-        elif cell.spec.key.session_id not in self._core_use.yielding:
+        else:
             cell.hurry()  # a sweep that got no core
 
     def _share_cores(self, cell: Cell, now: float, running: int) -> None:
         """Set the cell's share of the cores: its session has `running` calls, without those whose cells are killed,
         which take no time any more. They share the CPU weight of one process if another session has calls."""
         session_id = cell.spec.key.session_id
-        has_rival = self._rivals.has(session_id, now)  # a session that yielded at the last look may have none by now
-        calls = max(1, running) if has_rival else 1
-        yields = has_rival and session_id in self._core_use.yielding
-        if calls > 1 or yields or cell.lowered:  # a long call gets its weight back when the others are over
-            cell.lower(calls, yields=yields)
-
-    def _share_kept(self, now: float) -> None:
-        """Have idle kept processes that compute, in a thread or a child, yield while another session has calls. Those
-        of a session together have the CPU weight of one process."""
-        kept = [cell for cell in self.cells.values() if cell.spec.key.kept_tool and cell.free]
-        beside = [cell for cell in kept if self._rivals.has(cell.spec.key.session_id, now)]
-        before, self._used_by_kept = self._used_by_kept, {cell.id: cell.cpu_s() for cell in beside}
-        elapsed, self._kept_looked_at = now - self._kept_looked_at, now
-        computing = {
-            cell.id
-            for cell in beside
-            if cell.idle_since < now - elapsed  # what it used since the last look was not for a call
-            and self._used_by_kept[cell.id] - before.get(cell.id, math.inf)
-            > elapsed * (STOP_CORES if cell.lowered else LEAST_CORES)
-        }
-        of_session = Counter(cell.spec.key.session_id for cell in beside if cell.id in computing or cell.lowered)
-        for cell in kept:
-            try:
-                if cell.id not in self._used_by_kept:
-                    cell.hurry()
-                elif cell.id in computing or cell.lowered:
-                    cell.lower(of_session[cell.spec.key.session_id], yields=cell.id in computing)
-            except Exception:  # such as EMFILE; the others must still have their share
-                _log.exception("%r could not be given its share of the cores", cell)
-        if any(cell.lowered for cell in kept):
-            self.watch()  # until it has its share again
+        calls = max(1, running) if self._rivals.has(session_id, now) else 1
+        if calls > 1 or cell.lowered:  # a long call gets its weight back when the others are over
+            cell.weigh(calls)
 
     def _prune(self) -> None:
         now = _now()

@@ -43,14 +43,6 @@ def first_child(children: int) -> int:
     return int(found[0]) if found else 0
 
 
-def first_children(children: int) -> list[int]:
-    """The oldest children of a single-threaded process, some 30 of them; none if it has ended."""
-    try:
-        return [int(pid) for pid in os.pread(children, 256, 0).split(b" ")[:-1]]
-    except OSError:
-        return []
-
-
 def shared_memory_of_the_machine() -> int:
     """Bytes of shared memory that all processes and memory file systems of the machine use now."""
     if _libc.sysinfo(_info):

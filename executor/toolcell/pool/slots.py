@@ -67,7 +67,7 @@ class Slots:
             try:
                 cgroup.set_limits(limits)
                 if cgroup.can_weigh:
-                    cgroup.weigh(1, yields=False)
+                    cgroup.weigh(1)
             except BaseException:
                 self.free_cgroups.append(cgroup)
                 raise

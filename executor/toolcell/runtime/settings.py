@@ -66,7 +66,6 @@ class Settings:
     allow_missing: frozenset[str]
     max_cells: int | None
     standby: bool
-    reserve_core: bool
     http: HttpClient
     channel: Channel | None
     memory: MemoryStore | None
@@ -103,7 +102,6 @@ def settings_of(
     allow_missing: Iterable[str] | None,
     max_cells: int | None,
     standby: int | None,
-    reserve_core: bool | None,
     config: Config | None,
     http: HttpClient | None,
     channel: Channel | None,
@@ -129,7 +127,6 @@ def settings_of(
         allow_missing = config.allow_missing if allow_missing is None else allow_missing
         max_cells = config.max_cells if max_cells is None else max_cells
         standby = config.standby if standby is None else standby
-        reserve_core = config.reserve_core if reserve_core is None else reserve_core
         approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
         model_bytes = config.model_bytes if model_bytes is None else model_bytes
         journal_bytes = config.journal_bytes if journal_bytes is None else journal_bytes
@@ -146,7 +143,6 @@ def settings_of(
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
-    reserve_core = True if reserve_core is None else reserve_core
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
     _check_journal_bytes(journal_bytes)
     misuse.check_parts(http=http, approver=approver, telemetry=telemetry, channel=channel, memory=memory, web=web)
@@ -179,7 +175,6 @@ def settings_of(
         allow_missing=misuse.mechanisms(allow_missing or ()),
         max_cells=max_cells,
         standby=bool(standby),
-        reserve_core=misuse.flag("reserve_core", reserve_core),
         http=_http_of(config) if http is None else http,
         channel=channel_of(config) if channel is None else channel,
         memory=memory,

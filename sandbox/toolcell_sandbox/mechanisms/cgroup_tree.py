@@ -13,7 +13,7 @@ from .cgroups import Cgroup, read_file
 
 CONTROLLERS = frozenset({"memory", "pids"})
 """The controllers that a tree must have."""
-OPTIONAL = ("cpuacct", "cpu", "cpuset")
+OPTIONAL = ("cpuacct", "cpu")
 """Controllers that are used if they are there. Each needs those before it. Groups of v2 always count their CPU time."""
 DIVIDE_TRIES = 8  # a child may be forked between the reading of a group's members and their move
 _PREFIX = "toolcell-"
@@ -22,10 +22,8 @@ _PREFIX = "toolcell-"
 class CgroupTree:
     """The groups below which this process may make groups: its own in each v1 hierarchy, or a delegated v2 group."""
 
-    def __init__(self, bases: dict[str, str], *, reserves_core: bool = True) -> None:
+    def __init__(self, bases: dict[str, str]) -> None:
         self._bases = bases
-        self._reserves_core = reserves_core
-        self._cores = os.sched_getaffinity(0)  # read once: zygotes inherit those of the start too
 
     def __repr__(self) -> str:
         return f"<CgroupTree {self._bases}>"
@@ -37,27 +35,20 @@ class CgroupTree:
             return frozenset(self._bases)
         return CONTROLLERS | {"cpuacct"} | (_passed_on(self._bases["unified"]) & set(OPTIONAL))
 
-    @property
-    def reserves_core(self) -> bool:
-        """Whether its groups leave one core to others while they yield (`Cgroup.reserves_core`)."""
-        return self._reserves_core and "cpuset" in self.controllers
-
     @classmethod
-    def detect(cls, *, reserves_core: bool = True) -> "CgroupTree | None":
-        """The tree if groups with memory and process limits can be made here, else None. Tries by making one. If it
-        `reserves_core`, its groups leave one core alone while they yield (`Cgroup.weigh`).
+    def detect(cls) -> "CgroupTree | None":
+        """The tree if groups with memory and process limits can be made here, else None. Tries by making one.
 
         In a v2 group that was delegated to this process alone (`systemd-run --user --scope -p Delegate=yes`), the
         process and its children move to a group `toolcell-supervisor` below it: a group that has processes cannot
         pass controllers on (cgroups(7), "no internal processes").
         """
-        mounts, reserves_core = list(_mounts()), reserves_core and len(os.sched_getaffinity(0)) > 1
-        wanted = OPTIONAL if reserves_core else OPTIONAL[:-1]  # to join another v1 hierarchy takes time in each cell
-        v1 = [_v1_bases(mounts, CONTROLLERS.union(wanted[:number])) for number in range(len(wanted), -1, -1)]
+        mounts = list(_mounts())
+        v1 = [_v1_bases(mounts, CONTROLLERS.union(OPTIONAL[:number])) for number in range(len(OPTIONAL), -1, -1)]
         for bases in (_v2_bases(mounts), *v1):
             if not bases:
                 continue
-            tree = cls(bases, reserves_core=reserves_core)
+            tree = cls(bases)
             try:
                 group = tree.create(f"probe-{time.monotonic_ns()}", Limits())
             except (SandboxError, OSError):
@@ -70,7 +61,7 @@ class CgroupTree:
         """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
         full = f"{group_prefix(os.getpid())}{name}"
         directories = {controller: os.path.join(base, full) for controller, base in self._bases.items()}
-        group = Cgroup(directories, reserves_core=self._reserves_core, cores=self._cores)
+        group = Cgroup(directories)
         made: list[str] = []
         try:
             for path in group.paths:
@@ -88,15 +79,8 @@ class CgroupTree:
         """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Supervisors of other
         pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
-        own, others = set(self._bases.values()), dict[str, str]()
-        if "unified" not in self._bases:  # another supervisor may have reserved a core
-            others = _v1_bases(_mounts(), CONTROLLERS.union(OPTIONAL)) or others
-        for base in own.union(others.values()):
-            try:
-                _sweep(base, removed)
-            except OSError as error:
-                if base in own or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                    raise  # else it cannot use that hierarchy
+        for base in set(self._bases.values()):
+            _sweep(base, removed)
         return removed
 
 
@@ -226,8 +210,8 @@ def _to_divide(own: str, mount_point: str) -> str | None:
     above = os.path.dirname(own) if own != mount_point else own
     for path in dict.fromkeys((own, above)):
         if is_delegated(path, mount_point) and (_passed_on(path) >= CONTROLLERS or divide(path, CONTROLLERS)):
-            for controller in {"cpu", "cpuset"} - _passed_on(path):
-                divide(path, frozenset({controller}))  # if its manager has delegated that too
+            if "cpu" not in _passed_on(path):
+                divide(path, frozenset({"cpu"}))  # if its manager has delegated that too
             return path
     while os.geteuid() == 0 and own.startswith(mount_point):
         if _passed_on(own) >= CONTROLLERS:

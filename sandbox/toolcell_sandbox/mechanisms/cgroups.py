@@ -27,17 +27,12 @@ class Cgroup:
     Files that are read in every call stay open: a `pread` takes a microsecond, `open` takes eight.
     """
 
-    def __init__(
-        self, directories: dict[str, str], *, reserves_core: bool = True, cores: Iterable[int] | None = None
-    ) -> None:
-        """`cores` are those that it may use; by default, those of this thread."""
+    def __init__(self, directories: dict[str, str]) -> None:
         self._directories = directories
-        self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
-        self._reserves_core = reserves_core
         self._unified = "unified" in directories
         self._open: list[int] = []  # files
         self._limited_to = 0, 0  # bytes of memory, processes
-        self._weighs: tuple[int, bool] | None = (1, False)  # calls and `yields`, as last written; None after a failure
+        self._weighs = 1  # calls, as last written; 0 after a failure
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
     def __repr__(self) -> str:
@@ -74,66 +69,26 @@ class Cgroup:
                 self._write("memory", name, value)
 
     def inherit_cores(self) -> None:
-        """Let a v1 cpuset take processes: give it its cores, and its parent's memory nodes (cpuset(7)). Raises
-        SandboxError or OSError."""
+        """Let a v1 cpuset, which shares a hierarchy with another controller, take processes: give it its parent's cores
+        and memory nodes (cpuset(7)). Raises SandboxError or OSError."""
         directory = None if self._unified else self._directory("cpuset")
-        if directory is None:
-            return
-        # With load balancing, each change would rebuild the scheduling domains of the machine, which takes some ms.
-        self._write("cpuset", "cpuset.sched_load_balance", "0")
-        nodes = read_file(f"{os.path.dirname(directory)}/cpuset.effective_mems").strip()
-        if not nodes:  # the group could not take a process
-            raise SandboxError(
-                "The cpuset has no memory nodes",
-                step="read cpuset.mems",
-                mechanism="cgroup",
-                cure="Write the numbers of some nodes to the cpuset.mems of the group above.",
-            )
-        self._write("cpuset", "cpuset.mems", nodes)
-        self._set_cores(all_but_one=False)
-
-    def _set_cores(self, *, all_but_one: bool) -> None:
-        parent = os.path.dirname(self._directory("cpuset") or "")
-        name = "cpuset.cpus.effective" if self._unified else "cpuset.effective_cpus"
-        try:
-            there = cores_in(read_file(f"{parent}/{name}"))  # the parent may have lost a core, or the machine
-        except OSError as error:
-            raise SandboxError(
-                f"read {name} failed", step=f"read {name}", mechanism="cgroup", errno=error.errno or 0
-            ) from error
-        cores = sorted(self._cores & there or there)
-        given = cores[1:] if all_but_one and len(cores) > 1 else cores
-        self._write("cpuset", "cpuset.cpus", ",".join(map(str, given)))
+        if directory is not None:
+            for name, effective in (("cpuset.cpus", "effective_cpus"), ("cpuset.mems", "effective_mems")):
+                given = read_file(f"{os.path.dirname(directory)}/cpuset.{effective}").strip()
+                self._write("cpuset", name, given)
 
     @cached_property
     def can_weigh(self) -> bool:
-        """Whether the group has a CPU weight, can yield (since Linux 5.15), and counts its CPU time."""
-        return self._has("cpu", "cpu.idle") and self.cpu_s() is not None
+        """Whether the group has a CPU weight."""
+        return self._has("cpu", "cpu.weight" if self._unified else "cpu.shares")
 
-    @cached_property
-    def reserves_core(self) -> bool:
-        """Whether it leaves one core to other groups while it yields."""
-        return self._reserves_core and self._has("cpuset", "cpuset.cpus")
-
-    def weigh(self, calls: int, *, yields: bool) -> None:
-        """Give the group the CPU weight of one process, divided by `calls`. Raises SandboxError.
-
-        A group that `yields` and `reserves_core` may use all of its cores but the first one. Without a core to
-        reserve, it has less weight than any other group, whatever `calls` is (SCHED_IDLE in sched(7)).
-        """
-        wanted = (1, True) if yields and not self.reserves_core else (calls, yields)
-        if wanted == self._weighs:
-            return
-        before, self._weighs = self._weighs, None
-        if before is None or before[1] != yields:
-            if self.reserves_core:
-                self._set_cores(all_but_one=yields)
-            else:
-                self._write("cpu", "cpu.idle", str(int(yields)))  # 0 sets the weight to that of one process
-        if (self.reserves_core or not yields) and (before is None or before[0] != calls):
+    def weigh(self, calls: int) -> None:
+        """Give the group the CPU weight of one process, divided by `calls`. Raises SandboxError."""
+        if calls != self._weighs:
+            self._weighs = 0
             name, whole = ("cpu.weight", 100) if self._unified else ("cpu.shares", 1024)
             self._write("cpu", name, str(max(2, round(whole / calls))))
-        self._weighs = wanted
+            self._weighs = calls
 
     def oom_kills(self) -> int:
         """The number of processes killed at the memory limit since the group was made."""
@@ -313,12 +268,6 @@ def _remove(path: str, deadline: float) -> None:
                     cure="Kill what is in it first.",
                 ) from error
         time.sleep(0.001)
-
-
-def cores_in(text: str) -> frozenset[int]:
-    """The numbers in a list of cores as the kernel writes it, such as "0-3,8" (cpuset(7))."""
-    ranges = [part.partition("-") for part in text.strip().split(",") if part]
-    return frozenset(core for first, _, last in ranges for core in range(int(first), int(last or first) + 1))
 
 
 def _counter(key: bytes, text: bytes) -> int:

@@ -92,7 +92,6 @@ MADE = [
     ({"journal": Forgetful()}, "is async or a generator. Write a plain def"),
     ({"approver": 3}, "approver is not an Approver: 3. Pass an object with approve()."),
     ({"standby": 2}, "standby is not 0 or 1: 2"),
-    ({"reserve_core": "no"}, "reserve_core is not True or False: 'no'"),
     ({"approvr": None}, "Supervisor takes no 'approvr'. Did you mean 'approver'?"),
     ({"zzz": None}, "Supervisor takes no 'zzz'. There are: tools, toolsets, "),
     ({"quarantine": 3}, "quarantine is not a path: 3"),

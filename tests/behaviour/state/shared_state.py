@@ -392,7 +392,7 @@ async def main(cells: str) -> None:
     with tempfile.TemporaryDirectory() as workspace:
         standby = 0 if cells == "on demand" else 1
         # Otherwise a session that yields has one core less in its pictures.
-        async with Supervisor(tools=[acting], standby=standby, reserve_core=False) as supervisor:
+        async with Supervisor(tools=[acting], standby=standby) as supervisor:
             other = await supervisor.open_session("main", workspace=workspace)
             for name in ATTACKS:
                 session = await supervisor.open_session("main", workspace=workspace)

@@ -65,7 +65,6 @@ class PlacedNodes(LocalNodes):
                 web=self.terms.web,
                 resolve=self.terms.resolve,
                 is_durable=host.is_durable,
-                reserve_core=host.reserve_core,
             ),
         )
 

@@ -235,7 +235,7 @@ def test_a_mount_that_another_one_hides_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_passed_on", [False, True])
-@pytest.mark.parametrize("controller", ["cpu", "cpuset"])
+@pytest.mark.parametrize("controller", ["cpu"])
 def test_an_optional_controller_is_passed_on_if_it_is_there(
     tmp_path: Path, controller: str, is_passed_on: bool
 ) -> None:

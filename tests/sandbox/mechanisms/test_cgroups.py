@@ -1,6 +1,5 @@
 """Limits of a whole cell, on this machine's cgroups, and reading both layouts from files."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import CellProfile, Cgroup, CgroupTree, Limits, SandboxError
-from toolcell_sandbox.mechanisms import cgroup_tree
 from toolcell_sandbox.mechanisms.cgroup_tree import _v1_bases, group_prefix, remove_stale
-from toolcell_sandbox.mechanisms.cgroups import cores_in, join
+from toolcell_sandbox.mechanisms.cgroups import join
 
 
 @pytest.fixture
@@ -178,138 +176,49 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu"}
     (tmp_path / "cgroup.subtree_control").write_text("cpu cpuset io memory pids\n")
-    assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu", "cpuset"}
+    assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct", "cpu"}
 
 
-@pytest.fixture
-def tree_without_cpuset(tree: CgroupTree) -> CgroupTree:
-    """Makes groups that do not reserve a core."""
-    found = CgroupTree.detect(reserves_core=False)
-    assert found is not None and found.controllers == tree.controllers - {"cpuset"}
-    return found
-
-
-@pytest.fixture
-def without_cpuset(tree_without_cpuset: Any) -> Any:
-    made = tree_without_cpuset.create("test", Limits())
-    yield made
-    made.remove()
-
-
-def test_a_group_has_a_share_of_the_cores_or_yields_them(without_cpuset: Any) -> None:
+def test_a_group_has_a_cpu_weight(group: Any) -> None:
     """On v1, as on this machine."""
-    group = without_cpuset
-    assert group.can_weigh and not group.reserves_core
-    (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
-
-    def found() -> tuple[str, str]:
-        return (directory / "cpu.idle").read_text().strip(), (directory / "cpu.shares").read_text().strip()
-
-    assert found() == ("0", "1024")
-    group.weigh(4, yields=False)
-    assert found() == ("0", "256")
-    group.weigh(8, yields=True)
-    assert found()[0] == "1"
-    group.weigh(8, yields=False)
-    assert found() == ("0", "128")
-    group.weigh(5000, yields=False)
-    assert found() == ("0", "2"), "the least that the kernel takes"
-    group.weigh(5000, yields=True)
-    group.weigh(1, yields=False)
-    assert found() == ("0", "1024")
+    assert group.can_weigh
+    (shares,) = [path / "cpu.shares" for path in map(Path, group.paths) if (path / "cpu.shares").exists()]
+    for calls, weight in ((4, "256\n"), (5000, "2\n"), (1, "1024\n")):  # 2 is the least that the kernel takes
+        group.weigh(calls)
+        assert shares.read_text() == weight
 
 
 def test_a_share_that_could_not_be_set_is_set_the_next_time(group: Any) -> None:
-    (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
+    (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.shares").exists()]
     directory.rmdir()
     with pytest.raises(SandboxError, match=r"cpu\.shares"):
-        group.weigh(4, yields=False)
+        group.weigh(4)
     directory.mkdir()
-    group.weigh(4, yields=False)
+    group.weigh(4)
     assert (directory / "cpu.shares").read_text() == "256\n"
 
 
 def test_the_weight_of_a_unified_group_is_written_as_v2_has_it(tmp_path: Path) -> None:
     group = Cgroup({"unified": str(tmp_path)})
     assert not group.can_weigh
-    for name in ("cpu.idle", "cpu.weight"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
+    (tmp_path / "cpu.weight").write_text("")
     group = Cgroup({"unified": str(tmp_path)})
     assert group.can_weigh
-    group.weigh(4, yields=False)
+    group.weigh(4)
     assert (tmp_path / "cpu.weight").read_text() == "25"
-    group.weigh(4, yields=True)
-    assert (tmp_path / "cpu.idle").read_text() == "1"
     group.close()
 
 
-@pytest.mark.parametrize("reserves_core", [True, False])
-def test_the_cores_of_a_unified_group_are_written_if_it_reserves_one(tmp_path: Path, reserves_core: bool) -> None:
-    base, tmp_path = tmp_path, tmp_path / "group"
-    tmp_path.mkdir()
-    (base / "cpuset.cpus.effective").write_text("0-8191\n")
-    for name in ("cpu.idle", "cpu.weight", "cpuset.cpus"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
-    group = Cgroup({"unified": str(tmp_path)}, reserves_core=reserves_core)
-    first, *others = map(str, sorted(os.sched_getaffinity(0)))
-    group.inherit_cores()
-    group.weigh(4, yields=False)
-    assert (tmp_path / "cpuset.cpus").read_text() == "", "a v2 group has the cores of its parent"
-    group.weigh(8, yields=True)
-    assert (tmp_path / "cpuset.cpus").read_text() == (",".join(others) if reserves_core else "")
-    idle, weight = [(tmp_path / name).read_text() for name in ("cpu.idle", "cpu.weight")]
-    assert (idle, weight[:2]) == (("", "12") if reserves_core else ("1", "25")), "it keeps its weight"
-    group.weigh(4, yields=False)
-    assert (tmp_path / "cpuset.cpus").read_text() == (",".join([first, *others]) if reserves_core else "")
-    group.close()
-
-
-@pytest.fixture
-def v1_cpuset(tmp_path: Path) -> Path:
-    """The files of a v1 cpuset below another one, whose cpu controller is mounted with it."""
+def test_a_v1_cpuset_has_the_cores_and_memory_nodes_of_its_parent(tmp_path: Path) -> None:
+    """It shares its hierarchy with another controller, and takes no process without them."""
     group = tmp_path / "group"
     group.mkdir()
     for name, text in (("cpuset.effective_cpus", "2-4,9\n"), ("cpuset.effective_mems", "0-1\n")):
         (tmp_path / name).write_text(text)
-    for name in ("cpuset.cpus", "cpuset.mems", "cpuset.sched_load_balance", "cpu.idle", "cpu.shares"):
+    for name in ("cpuset.cpus", "cpuset.mems"):
         (group / name).write_text("")
-    return group
-
-
-def test_a_v1_group_has_the_cores_of_the_start_as_far_as_its_parent_still_has_them(v1_cpuset: Path) -> None:
-    """This thread may be bound to one core meanwhile, and a core may have been switched off."""
-    directories = {"cpu": str(v1_cpuset), "cpuset": str(v1_cpuset)}
-    group = Cgroup(directories, cores=[1, 2, 3, 9])
-    group.inherit_cores()
-    assert (v1_cpuset / "cpuset.mems").read_text() == "0-1"
-    assert (v1_cpuset / "cpuset.cpus").read_text() == "2,3,9"
-    group.weigh(1, yields=True)
-    assert (v1_cpuset / "cpuset.cpus").read_text()[:3] == "3,9"
-    (v1_cpuset.parent / "cpuset.effective_cpus").write_text("5-6\n")
-    group.weigh(2, yields=False)
-    assert (v1_cpuset / "cpuset.cpus").read_text()[:3] == "5,6", "the supervisor was moved to other cores"
-
-
-def test_a_v1_cpuset_without_memory_nodes_is_refused_before_a_cell_cannot_join_it(v1_cpuset: Path) -> None:
-    (v1_cpuset.parent / "cpuset.effective_mems").write_text("\n")
-    with pytest.raises(SandboxError, match="no memory nodes"):
-        Cgroup({"cpuset": str(v1_cpuset)}).inherit_cores()
-
-
-@pytest.mark.parametrize("missing", ["cpuset.effective_cpus", "group/cpuset.cpus", "group/cpu.shares"])
-def test_a_change_of_cores_that_fails_is_a_sandbox_error_and_is_tried_again(v1_cpuset: Path, missing: str) -> None:
-    group = Cgroup({"cpu": str(v1_cpuset), "cpuset": str(v1_cpuset)}, cores=[2, 3])
-    assert group.reserves_core
-    path = v1_cpuset.parent / missing
-    text = path.read_text()
-    path.unlink()
-    with pytest.raises(SandboxError):
-        group.weigh(4, yields=True)
-    path.write_text(text)
-    group.weigh(1, yields=False)
-    assert (v1_cpuset / "cpuset.cpus").read_text() == "2,3"
+    Cgroup({"cpuset": str(group)}).inherit_cores()
+    assert [(group / name).read_text() for name in ("cpuset.cpus", "cpuset.mems")] == ["2-4,9", "0-1"]
 
 
 def test_a_controller_that_is_mounted_with_cpuset_brings_it(tmp_path: Path) -> None:
@@ -318,128 +227,6 @@ def test_a_controller_that_is_mounted_with_cpuset_brings_it(tmp_path: Path) -> N
     assert _v1_bases(mounts, frozenset({"memory", "pids"})) == dict.fromkeys(
         ("memory", "pids", "cpuset"), str(tmp_path)
     )
-
-
-def test_cores_stay_those_of_the_start_if_the_supervisor_s_thread_is_bound_to_one(tree: Any) -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, [max(before)])
-        group = tree.create("bound", Limits())
-    finally:
-        os.sched_setaffinity(0, before)
-    (cores,) = [path / "cpuset.cpus" for path in map(Path, group.paths) if (path / "cpuset.cpus").exists()]
-    found = cores_in(cores.read_text())
-    group.remove()
-    assert found == before
-
-
-def test_a_list_of_cores_is_read() -> None:
-    assert cores_in("0-2,7,9-10\n") == {0, 1, 2, 7, 9, 10}
-    assert cores_in("\n") == frozenset()
-
-
-def test_cpusets_of_a_killed_supervisor_are_swept_by_one_that_reserves_no_core(tree: Any) -> None:
-    mine = tree.create("mine", Limits())
-    stale = [f"{os.path.dirname(path)}/{group_prefix(_pid_of_a_dead_process())}reserved" for path in mine.paths]
-    mine.remove()
-    for path in stale:
-        os.mkdir(path)
-    other = CgroupTree.detect(reserves_core=False)
-    assert other is not None and "cpuset" not in other.controllers
-    other.sweep_stale()
-    assert not [path for path in stale if os.path.exists(path)]
-
-
-@pytest.mark.parametrize("refused", [errno.EACCES, errno.EIO])
-def test_a_hierarchy_that_this_supervisor_cannot_use_does_not_end_the_sweep(
-    refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, other = tmp_path / "own", tmp_path / "other"
-    name = f"{group_prefix(_pid_of_a_dead_process())}old"
-    for base in (own, other):
-        (base / name).mkdir(parents=True)
-    listdir = os.listdir
-
-    def refuse(path: str) -> list[str]:
-        if path == str(other):
-            raise OSError(refused, os.strerror(refused))
-        return listdir(path)
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    monkeypatch.setattr(cgroup_tree, "_v1_bases", lambda *_: {"cpuset": str(other), "pids": str(own)})
-    tree = CgroupTree({"pids": str(own), "memory": str(own)})
-    if refused == errno.EACCES:
-        assert tree.sweep_stale() == [str(own / name)]
-    else:
-        with pytest.raises(OSError, match="Input/output"):
-            tree.sweep_stale()
-
-
-def test_a_process_of_a_group_that_yields_cannot_use_the_reserved_core(tree: Any, group: Any) -> None:
-    """On v1, as on this machine."""
-    assert "cpuset" in tree.controllers
-    cores = os.sched_getaffinity(0)
-    first = min(cores)
-    code = f"""
-import os, sys
-print(flush=True)
-sys.stdin.readline()
-try:
-    os.sched_setaffinity(0, [{first}])
-except OSError:
-    pass
-print(*os.sched_getaffinity(0), flush=True)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdout.readline()
-        for path in group.paths:
-            Path(path, "cgroup.procs").write_text(str(process.pid))
-        assert os.sched_getaffinity(process.pid) == cores
-        group.weigh(1, yields=True)
-        assert os.sched_getaffinity(process.pid) == cores - {first}
-        print(file=process.stdin, flush=True)
-        assert set(map(int, process.stdout.readline().split())) == cores - {first}
-        (directory,) = [path for path in map(Path, group.paths) if (path / "cpu.idle").exists()]
-        group.weigh(4, yields=True)
-        assert [(directory / name).read_text() for name in ("cpu.idle", "cpu.shares")] == ["0\n", "256\n"]
-        group.weigh(1, yields=False)
-
-
-def test_a_group_that_yields_on_a_single_core_keeps_it(tree: Any, group: Any) -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, [max(before)])
-        group.weigh(1, yields=True)
-        (cores,) = [path / "cpuset.cpus" for path in map(Path, group.paths) if (path / "cpuset.cpus").exists()]
-        assert cores.read_text().strip() == str(max(before))
-        one_core = CgroupTree.detect()
-        assert one_core is not None and one_core.controllers == tree.controllers - {"cpuset"}, "there is none to spare"
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def test_a_process_that_yields_leaves_the_core_to_one_that_does_not(tree_without_cpuset: CgroupTree) -> None:
-    """One core for both. With the same weight each would have half of it."""
-    tree: Any = tree_without_cpuset
-    spin = "import os, time; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
-    groups = [tree.create(f"share-{name}", Limits(memory_bytes=64 << 20, processes=8)) for name in ("a", "b")]
-    processes = [subprocess.Popen([sys.executable, "-c", spin]) for _ in groups]
-    try:
-        groups[0].weigh(2, yields=True)
-        for group, process in zip(groups, processes, strict=True):
-            for path in group.paths:
-                Path(path, "cgroup.procs").write_text(str(process.pid))
-        before = [group.cpu_s() for group in groups]
-        time.sleep(1.0)
-        yielding, other = [group.cpu_s() - used for group, used in zip(groups, before, strict=True)]
-        assert other > 4 * yielding, (yielding, other)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for group in groups:
-            group.remove()
 
 
 def test_what_a_group_does_not_count_is_told_apart_from_nothing(tmp_path: Path) -> None:

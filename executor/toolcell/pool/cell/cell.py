@@ -9,12 +9,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Reactor
-from toolcell.pool.rivals import next_power_of_2, nice_of, share_of_group
+from toolcell.pool.rivals import next_power_of_2
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
@@ -68,8 +69,7 @@ class Cell(Stateful):
         self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
         self.is_quick = False  # whether it is kept, and has answered its last call in less than `QUICK_S`
-        self.lowered = False  # whether the last `lower` has taken CPU weight from anything
-        self._group_lowered = False  # whether the init's scheduling group is niced
+        self.lowered = False  # whether its cgroup may have less than the CPU weight of one process
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
         self._deadlines = deadlines
@@ -276,35 +276,14 @@ class Cell(Stateful):
         self._meter.evidence.forked_ahead()
         self._control.fork_ahead()
 
-    def lower(self, calls: int, *, yields: bool) -> None:
+    def weigh(self, calls: int) -> None:
         """Give the call that is running or about to be sent, and the init that will sweep it, the CPU weight of one
-        process divided by `calls`. If it `yields`, they may use all cores but one, or are SCHED_IDLE (`rivals`).
-
-        Without a cgroup that can do this, the processes are niced. A kept process is not niced then, because it serves
-        later calls, and an ordinary user cannot take a nice value back.
-        """
+        process divided by `calls`. Without a cgroup that has a weight, nothing happens."""
         if self.cgroup is not None and self.cgroup.can_weigh:
-            less = calls > 1 or yields
-            try:
-                self.cgroup.weigh(next_power_of_2(calls), yields=yields)
-                self.lowered = less
-            except SandboxError:  # such as EMFILE: the pool's next look tries again, also to take it back
-                self.lowered = True  # a part may be written
-            if not self.cgroup.reserves_core:  # sessions that share the other cores would wait long for each other
-                self._meter.set_slices(long=less)
-        elif not self._kept:
-            nice = nice_of(calls)
-            self._meter.lower(nice)
-            if bool(nice) != self._group_lowered and share_of_group(self.pid, nice):
-                self._group_lowered = bool(nice)
-            self.lowered = self._group_lowered or self._meter.is_lowered
-
-    def cpu_s(self) -> float:
-        """The CPU seconds of all processes that ever ran in its cgroup; 0 if they are not counted."""
-        try:
-            return (self.cgroup and self.cgroup.cpu_s()) or 0.0
-        except OSError:  # another program has removed the group
-            return 0.0
+            self.lowered = True  # also if the kernel refuses, such as with EMFILE: the pool's next look tries again
+            with suppress(SandboxError):
+                self.cgroup.weigh(next_power_of_2(calls))
+                self.lowered = calls > 1
 
     def inspect(self, now: float) -> None:
         """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
@@ -425,10 +404,9 @@ class Cell(Stateful):
         self._meter.kill_process()
 
     def hurry(self) -> None:
-        """Give the processes their weight and their cores back if a cgroup has them: the end of a process takes CPU
-        time too."""
-        if self.lowered and self.cgroup is not None and self.cgroup.can_weigh:
-            self.lower(1, yields=False)
+        """Give the processes their weight back: the end of a process takes CPU time too."""
+        if self.lowered:
+            self.weigh(1)
 
     def _kill_init(self) -> None:
         self.hurry()

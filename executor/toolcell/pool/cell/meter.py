@@ -3,11 +3,8 @@
 import os
 import signal
 import time
-from contextlib import suppress
-from typing import Final
 
-from toolcell.pool.processes import first_child, first_children, open_children
-from toolcell.pool.rivals import lower, renice, set_slice, take_back
+from toolcell.pool.processes import first_child, open_children
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
@@ -19,8 +16,6 @@ COUNTED_AHEAD_BYTES = 1024 * 1024  # the kernel charges a cgroup 64 pages at a t
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # linux/pidfd.h
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
-_INHERITED: Final = -1
-
 
 class Meter:
     """Measures the calls of one cell. `process` is the call process's pid on the host, 0 if it is unknown."""
@@ -31,15 +26,11 @@ class Meter:
         "_cgroup",
         "_children_fd",
         "_cpu_before",
-        "_has_long",
-        "_init_nice",
-        "_init_pid",
         "_kept",
         "_rss_before",
         "_standby",
         "_status_fd",
         "evidence",
-        "nice",
         "process",
         "reads_clock",
     )
@@ -49,9 +40,6 @@ class Meter:
         self.process = 0
         self._cgroup = cgroup
         self._kept = kept
-        self.nice = 0  # that the call process was given; _INHERITED if it may have one that it was not given
-        self._init_nice = self._init_pid = 0
-        self._has_long = False  # whether the init and its children have long slices
         self._standby = standby
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
@@ -67,7 +55,6 @@ class Meter:
             self._children_fd = open_children(init_pid)
         except OSError:
             pass  # the init has ended, which its pidfd reports, or no descriptor is left
-        self._init_pid = init_pid
         self.evidence.new_cell(init_pid)
 
     def close(self) -> None:
@@ -93,53 +80,9 @@ class Meter:
 
     def forget_process(self) -> None:
         self.process = 0
-        self.nice = _INHERITED if self._init_nice else 0
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
-
-    @property
-    def is_lowered(self) -> bool:
-        """Whether the call process or the init may have a nice value from here."""
-        return self.nice != 0 or self._init_nice > 0
-
-    def lower(self, nice: int) -> None:
-        """Nice the call process, if it is known and was not given this value before, and the init."""
-        if not self.process and self._standby:
-            self.find_process()
-        if self._status_fd >= 0 and nice != self.nice:
-            try:
-                os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid is its own
-                before = self.nice
-                if before == _INHERITED:
-                    before = os.getpriority(os.PRIO_PROCESS, self.process)
-                if lower(self.process, nice, before):
-                    self.nice = nice
-            except OSError:
-                pass
-        if nice != self._init_nice:
-            self._lower_init(nice)
-
-    def _lower_init(self, nice: int) -> None:
-        """Nice the init, whose work is that of its calls, or take that back, also from the processes that were forked
-        ahead with its nice value."""
-        before, is_set = self._init_nice, renice(self._init_pid, nice)
-        if is_set:
-            self._init_nice = nice
-        if is_set and not nice:
-            for pid in first_children(self._children_fd) if self._children_fd >= 0 else ():
-                take_back(pid, before)
-            if self.nice == _INHERITED:
-                self.nice = 0
-
-    def set_slices(self, *, long: bool) -> None:
-        """Set long slices, or the default again, for the init and its children. Later forks inherit them."""
-        if long != self._has_long:
-            self._has_long = long
-            children = first_children(self._children_fd) if self._children_fd >= 0 else ()
-            for pid in (self._init_pid, *children):
-                with suppress(OSError):  # it has ended
-                    set_slice(pid, long=long)
 
     def kill_process(self) -> None:
         """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the
