@@ -20,6 +20,7 @@ from typing import IO
 
 from .helpers import PATIENCE_S
 
+HANG_S = 300.0
 WARM = Path(__file__).with_name("warm.py")
 PYTHON = [sys.executable, "-I"]
 _one_at_a_time = threading.Lock()
@@ -45,7 +46,7 @@ def served() -> Iterator[None]:
 def run(
     command: Sequence[str],
     *,
-    timeout: float = PATIENCE_S,
+    timeout: float = HANG_S,
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     fork_zygotes: bool = False,
