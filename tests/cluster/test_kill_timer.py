@@ -7,6 +7,8 @@ import time
 
 SLEEPER = """
 import sys, time
+from tests.helpers import PATIENCE_S
+
 from toolcell.cluster.kill_timer import KillTimer, clock_s
 timer = KillTimer()
 timer.set(clock_s() + float(sys.argv[1]))
@@ -14,7 +16,6 @@ timer.set(clock_s() + float(sys.argv[1]))
 print("set", flush=True)
 time.sleep(float(sys.argv[2]))
 """
-PATIENCE_S = 30.0
 
 
 def start(first_s: float, sleep_s: float, then: str = "") -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ import anyio
 import psutil
 import pytest
 from tests import zygotes
+from tests.helpers import PATIENCE_S
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import fleet
@@ -64,7 +65,7 @@ def kill_zygotes() -> int:
 
 async def break_down(supervisor: Supervisor) -> None:
     """Kill zygotes until the pool pauses."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         while supervisor.status().next_attempt_s is None:
             kill_zygotes()
             await anyio.sleep(0.01)
@@ -145,7 +146,7 @@ class TestWithZygotes:
                 await anyio.sleep(0.1)
                 assert not results
                 pool.fleet.start_at(time.monotonic() + 5.0)
-                with anyio.fail_after(2.0):
+                with anyio.fail_after(PATIENCE_S):
                     while not results:
                         await anyio.sleep(0.01)
             assert isinstance(results[0].error, SandboxUnavailable) and results[0].error.retryable
@@ -164,7 +165,7 @@ class TestWithZygotes:
             try:
                 for zygote in runtime_of(supervisor).pool.fleet.zygotes:
                     zygote.kill()
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE_S):
                     while "could be started" not in supervisor.status().problem:
                         await anyio.sleep(0.01)
                 error = (await session.call("echo", {"value": 2}, timeout=0.05)).error
@@ -184,7 +185,7 @@ class TestWithZygotes:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call_into, session, ended)
                 await anyio.sleep(0.1)
-                with anyio.fail_after(5.0):
+                with anyio.fail_after(PATIENCE_S):
                     await runtime_of(supervisor).pool.close()
         assert [result.error.kind for result in ended if result.error is not None] == ["cancelled"]
 

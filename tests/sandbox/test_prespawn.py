@@ -67,7 +67,7 @@ def run(request: pytest.FixtureRequest, private_dir: Path) -> Iterator[Callable[
     def run_script(code: str, inside: str = "") -> Any:
         with started(code, inside) as maker:
             try:
-                out = maker.communicate(timeout=60)[0]
+                out = maker.communicate(timeout=120)[0]
             finally:
                 maker.kill()  # one that hangs
         assert maker.returncode == 0
@@ -263,7 +263,7 @@ def test_after_a_mount_on_the_host_another_cell_is_made_and_sees_it(private_dir:
     script = private_dir / "maker.py"
     script.write_text(f"CODE = {inside!r}\n{MAKER}\n{textwrap.dedent(code)}")
     command = ["unshare", "-m", sys.executable, "-I", str(script), str(place), SOURCE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(done.stdout) == [False, ["file"]]
 
 

@@ -43,7 +43,7 @@ def _start(code: str) -> Iterator["subprocess.Popen[str]"]:
 
 def _run(code: str) -> Any:
     with _start(code) as maker:
-        out = maker.communicate(timeout=60)[0]
+        out = maker.communicate(timeout=120)[0]
     assert maker.returncode == 0
     return json.loads(out.splitlines()[-1])
 
@@ -88,7 +88,7 @@ module.os.pidfd_open = die
 make(lambda entered: open("/dev/stdout", "w").write("started"))
 """
     with _start(code) as maker:
-        out = maker.communicate(timeout=30)[0]
+        out = maker.communicate(timeout=120)[0]
     assert "started" not in out
     assert _wait_gone(json.loads(out), 1.0)
 
@@ -274,7 +274,7 @@ from toolcell_sandbox import run
 assert callable(run)
 """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {_source()!r})\n{code}"],
-                          capture_output=True, text=True, check=True, timeout=30)  # fmt: skip
+                          capture_output=True, text=True, check=True, timeout=120)  # fmt: skip
     assert done.stdout.strip() == "[]"
 
 

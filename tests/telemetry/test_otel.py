@@ -695,7 +695,7 @@ def test_without_the_package_the_import_says_what_to_install() -> None:
         "import toolcell.telemetry\n"
         "try:\n    import toolcell.telemetry.otel\nexcept ImportError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert "pip install 'toolcell[otel]'" in done.stdout
 
 
@@ -704,7 +704,7 @@ def test_a_supervisor_without_telemetry_does_not_import_opentelemetry() -> None:
         "import sys; from toolcell.blocking import Supervisor; Supervisor([]); "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -15,14 +15,13 @@ import psutil
 import pytest
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import Capability, Session, Supervisor, ToolContext, ToolResult, base_tools, tool
 from toolcell.cluster import RayCluster
 from toolcell.supervisor import runtime_of
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 40.0
 
 
 def double(number: int) -> int:

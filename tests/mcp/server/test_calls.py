@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from tests.helpers import PATIENCE_S
 
 from toolcell import Supervisor
 from toolcell.mcp import ServerBounds, ToolServer
@@ -109,7 +110,7 @@ async def test_progress_and_log_arrive_and_the_level_is_the_clients(
             with pytest.warns(MCPDeprecationWarning):
                 await client.set_logging_level("warning")
         await client.call_tool("report", {"steps": 4}, progress_callback=on_progress)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while len(heard) < 4 or not logged:
                 await anyio.sleep(0.01)
     assert heard == [(0.25, 1.0, "step 0"), (0.5, 1.0, "step 1"), (0.75, 1.0, "step 2"), (1.0, 1.0, "step 3")]
@@ -259,7 +260,7 @@ async def test_with_a_state_directory_a_call_waits_for_the_operators_answer(
             answers.append(text_of(await client.call_tool("pay", {"amount": 8})))
 
         tasks.start_soon(call)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while not (pending := durable.approvals.pending()):
                 await anyio.sleep(0.05)
             assert pending[0].request is not None and pending[0].request.arguments == {"amount": 8}

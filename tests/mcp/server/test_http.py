@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
+from tests.helpers import PATIENCE_S
 
 from toolcell import Supervisor, UsageError
 from toolcell.mcp import ServerBounds, TokenList, ToolServer
@@ -163,7 +164,7 @@ async def test_one_principal_cannot_take_the_places_of_another(serve: Serve) -> 
                 tasks.start_soon(request, number)
             await anyio.sleep(0.5)
             async with client_of(url, BOB) as bob:
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE_S):
                     assert text_of(await bob.call_tool("add", {"a": 2, "b": 2})) == "4"
         assert statuses.count(429) == 5 and statuses.count(200) == 3
 
@@ -203,7 +204,7 @@ async def test_a_client_that_never_finishes_its_request_delays_nobody(
             async with client_of(url) as client:
                 assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
             slow.settimeout(5)
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 answer = await anyio.to_thread.run_sync(slow.recv, 100)
             assert b" 408 " in answer.splitlines()[0]
 
@@ -226,7 +227,7 @@ async def test_a_client_that_does_not_read_loses_messages_and_delays_nobody(serv
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.sendall(head.encode() + body)
             await anyio.sleep(1)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
@@ -257,7 +258,7 @@ async def test_a_client_hears_of_changes_on_a_stream_that_it_listens_to(supervis
             client.listen(tools_list_changed=True) as events,
         ):
             await server.tools_changed()
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 async for event in events:
                     assert type(event).__name__ == "ToolsListChanged"
                     break
@@ -297,7 +298,7 @@ async def test_connections_without_a_request_do_not_shut_out_clients(
 
 async def test_the_head_of_a_request_is_bounded(serve: Serve) -> None:
     async with serve(tokens=TOKENS) as url, await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as sending:
-        with anyio.fail_after(10), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+        with anyio.fail_after(PATIENCE_S), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
             await sending.send(b"GET /mcp HTTP/1.1\r\n")
             for _ in range(1_000):
                 await sending.send(b"X-Long: " + b"x" * 10_000 + b"\r\n")

@@ -216,7 +216,7 @@ def test_wrong_use_is_told_in_a_line(arguments: list[str], said: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert run.returncode == 2 and said in run.stderr and "Traceback" not in run.stderr
     assert run.stdout == ""

@@ -67,7 +67,7 @@ class Requests:
         return answer.model_dump(by_alias=True)
 
     async def until_over(self, task: str) -> dict[str, Any]:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while True:
                 told = await self("tasks/get", taskId=task)
                 if told["status"] not in ("working",):
@@ -95,7 +95,7 @@ async def test_a_task_runs_on_and_has_its_result_later(supervisor: Supervisor, t
     async with connected(supervisor, tmp_path) as request:
         begun = await request("tools/call", name="count", arguments={"seconds": 1.5})
         assert begun["resultType"] == "task" and begun["status"] == "working"
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while "statusMessage" not in (told := await request("tasks/get", taskId=begun["taskId"])):
                 await anyio.sleep(0.05)
         assert told["statusMessage"] == "counting" and "result" not in told
@@ -181,6 +181,7 @@ from pathlib import Path
 import anyio
 from toolcell import Supervisor
 from toolcell.mcp import ToolServer
+from tests.helpers import PATIENCE_S
 from tests.mcp.server.test_tasks import Requests, client_of, count, hello_later, write_slowly
 
 async def main(place: Path) -> None:
@@ -195,7 +196,7 @@ async def main(place: Path) -> None:
                 asking = await begun("hello_later")
                 await request.until_over(asking)
                 reading, writing = await begun("count", seconds=50), await begun("write_slowly", seconds=50)
-                with anyio.fail_after(20):
+                with anyio.fail_after(PATIENCE_S):
                     while "statusMessage" not in await request("tasks/get", taskId=reading):
                         await anyio.sleep(0.05)
                     while not (place / "work/begun").exists():

@@ -108,7 +108,7 @@ def run_in(group: Path, *code: str, uid: int = 0, arguments: tuple[str, ...] = (
     if uid:
         paths = [*python_paths(), SOURCE]
         command = [sys.executable, "-I", str(AS_USER), str(uid), *paths, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=lambda: join([str(group)]))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=lambda: join([str(group)]))
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -222,7 +222,7 @@ with socket.socket(fileno=fd) as listener, socket.create_connection(("127.0.0.1"
 @pytest.mark.root
 def test_the_socket_of_a_fresh_namespace_listens_where_it_was_asked_to_and_nowhere_else() -> None:
     command = [sys.executable, "-I", "-c", LISTENS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["127.0.0.1", "8123", "False", "False"]
 
 
