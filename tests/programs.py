@@ -92,7 +92,7 @@ class Started:
     def poll(self) -> int | None:
         return self._ended(0.0)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 120.0) -> int:
         """Wait for its end. Raises TimeoutError."""
         code = self._ended(timeout)
         if code is None:

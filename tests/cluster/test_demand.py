@@ -104,7 +104,7 @@ async def main():
     cluster = RayCluster({ray_nodes.cluster.address!r}, namespace="small", labels=lambda session: {PICKY!r})
     async with Supervisor(base_tools(), cluster=cluster) as supervisor:
         session = await supervisor.open_session("main", workspace={str(workspace)!r})
-        await session.call("shell", {{"command": "true"}}, timeout=60)
+        await session.call("shell", {{"command": "true"}}, timeout=3600)
 
 anyio.run(main)
 """

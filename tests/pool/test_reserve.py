@@ -395,7 +395,7 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
 async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("of the workspace")
     tools: list[Any] = [tool(Awaits(str(tmp_path / "table")), name="awaits", needs=["read"])]
-    profile = Profile.for_kind("main").replace(limits=Limits(start_s=2.0))
+    profile = Profile.for_kind("main").replace(limits=Limits(start_s=10.0))
     async with Supervisor(tools=tools) as owner:
         pool = runtime_of(owner).pool
 
@@ -512,7 +512,7 @@ async def test_one_that_dies_while_its_session_comes_costs_that_session_nothing(
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
     os.kill(ready.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while psutil.pid_exists(ready.pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)  # so that the pool has not heard of it
@@ -627,7 +627,7 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
         pool = runtime_of(supervisor).pool
         await stocked(supervisor)
         session = await supervisor.open_session("main", workspace=tmp_path)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while pool.fleet.zygotes:
                 for zygote in pool.fleet.zygotes:
                     zygote.kill()

@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
+from tests.helpers import PATIENCE_S
 
 from .test_calls import MODES, approves, says_ann, text_of
 
@@ -139,7 +140,7 @@ def test_a_client_that_reads_nothing_is_not_read_and_the_server_ends_with_it(tmp
         assert process.stdout is not None
         process.stdin.close()
         process.stdout.close()
-        assert process.wait(20) is not None
+        assert process.wait(PATIENCE_S) is not None
 
 
 def test_open_requests_are_bounded_in_bytes_together_and_short_ones_are_served(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_what_the_server_itself_prints_is_no_message(tmp_path: Path) -> None:
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert answers[1]["result"]["content"][0]["text"] == "A"
 
 

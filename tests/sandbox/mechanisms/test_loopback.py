@@ -43,14 +43,14 @@ CONNECTIONS = """
 import errno, json, os, socket
 def error_of(place):
     with socket.socket() as stream:
-        stream.settimeout(3)
+        stream.settimeout(60)
         return errno.errorcode.get(stream.connect_ex(tuple(place)), "OK")
 print(json.dumps([[error_of(place) for place in arguments], entered.report.get("net_namespace").detail,
                   entered.report.get("net_namespace").state]))
 """
 AWAIT_THE_CLOSE = """
 import time  # the cell's maker closes the socket that is for a proxy while the cell runs already
-for _ in range(100):
+for _ in range(1200):
     if error_of(("127.0.0.1", 3128)) != "OK":
         break
     time.sleep(0.05)
