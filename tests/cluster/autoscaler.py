@@ -97,7 +97,7 @@ def head(directory: Path) -> Iterator[None]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(30.0)
+                process.wait(120.0)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

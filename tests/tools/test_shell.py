@@ -60,7 +60,7 @@ def test_a_command_killed_by_a_signal_has_a_negative_exit_code(shell: Shell) -> 
 
 
 def test_a_timeout_kills_the_whole_group_and_keeps_the_output(shell: Shell) -> None:
-    done = shell.run("sleep 3600 & echo $!; sleep 3600", timeout_s=3)
+    done = shell.run("sleep 3600 & echo $!; sleep 3600", timeout_s=5)
     assert (done.timed_out, done.exit_code) == (True, None)
     assert gone(int(done.stdout))
 
