@@ -1,6 +1,5 @@
 """Patterns of arguments: which values fit, and what an answer in doubt is. `test_policy.py` has the rules with them."""
 
-import time
 from typing import Any
 
 import pytest
@@ -69,9 +68,8 @@ def test_a_member_is_found_at_any_depth_and_behind_any_dot() -> None:
 
 @pytest.mark.parametrize("glob", ["*a*a*a*a*a*a*a*b", "*" + "?" * 498 + "b", "*" + "[a-z]" * 99 + "b", "*a" * 250])
 def test_the_worst_globs_end_in_little_time(glob: str) -> None:
-    started = time.process_time()
+    """A matcher that goes back to each star would not end."""
     assert not fits(glob, "a" * (MATCHED_CHARS - 1) + "c")
-    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

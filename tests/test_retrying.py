@@ -2,7 +2,6 @@
 
 import itertools
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,10 +71,9 @@ async def test_a_tool_that_is_not_idempotent_is_called_once() -> None:
 
 
 async def test_no_attempt_begins_after_the_whole_time() -> None:
-    slow = Overloaded(message="full", retry_after_s=5.0)
+    slow = Overloaded(message="full", retry_after_s=7200.0)
     work = Work(slow)
-    with anyio.fail_after(1):
-        assert (await again(work, timeout=0.5)).error == slow
+    assert (await again(work, timeout=3600.0)).error == slow
 
 
 async def test_the_numbers_are_checked() -> None:

@@ -100,7 +100,7 @@ class ZygoteServer:
     def stop(self) -> None:
         if self._socket is not None and self._process is not None:
             self._socket.close()
-            self._process.wait(10)
+            self._process.wait(120)
         self._socket = self._process = None
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

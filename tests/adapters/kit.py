@@ -3,6 +3,7 @@
 from base64 import b64decode
 from pathlib import Path
 from time import sleep
+from uuid import uuid4
 
 from toolcell import (
     Annotations,
@@ -17,9 +18,6 @@ from toolcell import (
 )
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
-
-NAP_S = 1.0
-"""How long a call of `nap` lasts, and so the least time between the beginnings of two that wait for one another."""
 
 
 @tool(
@@ -78,17 +76,16 @@ def call_id(ctx: ToolContext) -> str:
     return ctx.call_id
 
 
-@tool(annotations=Annotations(sequential=False))
-def nap() -> float:
-    """Sleep for a moment, and tell when it began."""
-    from time import monotonic
+@tool(tier=PermissionTier.WORKSPACE, needs={"read", "write"}, timeout=60, annotations=Annotations(sequential=False))
+def meet(ctx: ToolContext) -> str:
+    """Wait until another call of this tool runs in the workspace."""
+    ctx.require.writer.write_text(f"here-{uuid4()}", "")
+    while len(list(ctx.workspace_root.glob("here-*"))) < 2:
+        sleep(0.01)
+    return "met"
 
-    began = monotonic()
-    sleep(NAP_S)
-    return began
 
-
-KIT: list[Tool[..., object]] = [*base_tools(), pay, fail, crash, steps, picture, hang, call_id, nap]
+KIT: list[Tool[..., object]] = [*base_tools(), pay, fail, crash, steps, picture, hang, call_id, meet]
 
 
 def started(workspace: Path) -> bool:

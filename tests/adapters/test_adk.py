@@ -17,7 +17,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.genai import types
 from pydantic import BaseModel
-from tests.adapters.kit import KIT, NAP_S, PNG, pay, started
+from tests.adapters.kit import KIT, PNG, pay, started
 from tests.helpers import until
 
 from toolcell import Capability, Session, Supervisor, UsageError, tool
@@ -207,9 +207,9 @@ async def test_an_image_arrives_as_a_part_of_the_response(main: Session) -> None
 
 
 async def test_parallel_calls_run_side_by_side(main: Session) -> None:
-    first, second, failed = await answers(main, ("nap", {}), ("nap", {}), ("fail", {"why": "alone"}))
+    first, second, failed = await answers(main, ("meet", {}), ("meet", {}), ("fail", {"why": "alone"}))
     assert first.response and second.response and failed.response
-    assert abs(first.response["result"] - second.response["result"]) < NAP_S and "error" in failed.response
+    assert first.response["result"] == second.response["result"] == "met" and "error" in failed.response
 
 
 @pytest.mark.parametrize(

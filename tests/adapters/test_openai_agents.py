@@ -9,7 +9,8 @@ from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, Runner, Ru
 from agents.items import ToolCallOutputItem
 from agents.testing import ScriptedModel, assistant_message, function_call
 from pydantic import BaseModel
-from tests.adapters.kit import KIT, NAP_S, started
+from tests.adapters.kit import KIT, started
+from tests.helpers import PATIENCE_S
 
 from toolcell import Session, ToolFailure, UsageError, tool
 from toolcell.adapters.openai_agents import from_openai_agents, toolcell_function_tool, toolcell_function_tools
@@ -139,8 +140,8 @@ async def test_output_schemas_are_offered_where_the_program_says_so(main: Sessio
 
 
 async def test_calls_of_one_turn_run_side_by_side(main: Session) -> None:
-    told = await told_of(main, call("nap", {}), call("nap", {}, "c2"))
-    assert abs(float(told["c1"]) - float(told["c2"])) < NAP_S
+    told = await told_of(main, call("meet", {}), call("meet", {}, "c2"))
+    assert "met" in told["c1"] and "met" in told["c2"]
 
 
 async def test_progress_goes_to_the_program(main: Session) -> None:
@@ -158,11 +159,11 @@ async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not started(main.workspace):
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         assert (await main.call("pay", {"amount": 1})).output == {"paid": 1}
 
 

@@ -218,10 +218,10 @@ async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
 
 
 async def test_an_approval_that_came_too_late_is_asked_for_again(supervise: Supervise, workspace: Path) -> None:
-    async with supervise([pay], approval_timeout_s=0.3) as supervisor:
+    async with supervise([pay], approval_timeout_s=0.01) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         assert await calls.question("pay", {"amount": 50}, call_id="c1")
-        await anyio.sleep(0.4)
+        await anyio.sleep(0.1)
         await refused(calls, "pay", {"amount": 50}, call_id="c1", answer=Approved())
 
 

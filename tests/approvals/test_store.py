@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
+from toolcell.approvals import table
 from toolcell.approvals.ended import MOST_BYTES
 from toolcell.approvals.store import ENDED_FILE, Unusable
 
@@ -39,6 +41,12 @@ def asked(**changes: Any) -> ApprovalRequest:
         "expires_at": time.time() + 60,
     }
     return ApprovalRequest(**{**made, **changes})
+
+
+def advance(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the clock forward."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
 
 
 @pytest.fixture
@@ -208,17 +216,21 @@ def test_after_a_loss_of_the_journal_no_approval_that_was_given_holds(
     assert started.take(denied.id) == (Denied(), "")
 
 
-def test_a_process_that_hangs_in_its_transaction_does_not_hold_up_the_count(path: Path, store: Approvals) -> None:
+def test_a_process_that_hangs_in_its_transaction_does_not_hold_up_the_count(
+    path: Path, again: Callable[..., Approvals], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The supervisor counts on its event loop."""
+    monkeypatch.setattr(table, "BUSY_S", PATIENCE_S)
+    store = again()
     store.submit(asked(), SCHEMA)
     assert store.pending_count() == 1
     with closing(sqlite3.connect(path, isolation_level=None)) as database, ThreadPoolExecutor(1) as threads:
         database.execute("BEGIN IMMEDIATE")
         waits = threads.submit(store.submit, asked(arguments={"amount": 1}), SCHEMA)
-        time.sleep(0.1)
-        began = time.monotonic()
+        while not store._lock.locked():  # pyright: ignore[reportPrivateUsage]
+            time.sleep(0.01)
         assert store.pending_count() == 1 and store.newly_ended() == []
-        assert time.monotonic() - began < 0.5
+        assert not waits.done(), "it waited until the other transaction was given up"
         database.execute("COMMIT")
         waits.result()
     assert store.pending_count() == 2
@@ -253,11 +265,11 @@ def test_a_revoked_approval_whose_row_is_edited_covers_nothing(path: Path, store
 def test_a_clock_that_is_set_back_makes_nothing_valid_again(
     store: Approvals, again: Callable[..., Approvals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = store.submit(asked(expires_at=store.now() + 0.05), SCHEMA)
-    store.approve(request.id, for_session=True, for_s=0.05)
-    time.sleep(0.06)
-    store.submit(asked(arguments={"amount": 1}), SCHEMA)  # any change keeps the time
     real = time.time
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id, for_session=True, for_s=60.0)
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    store.submit(asked(arguments={"amount": 1}), SCHEMA)  # any change keeps the time
     monkeypatch.setattr(time, "time", lambda: real() - 86_400)
     for opened in (store, again()):
         assert opened.get(request.id).state == "expired" and opened.covering(asked()) is None
@@ -324,12 +336,12 @@ def test_of_many_answers_at_once_one_counts(again: Callable[..., Approvals]) -> 
         assert sum(threads.map(approve, stores)) == 1
 
 
-def test_a_withdrawn_and_an_expired_request_take_no_answer(store: Approvals) -> None:
+def test_a_withdrawn_and_an_expired_request_take_no_answer(store: Approvals, monkeypatch: pytest.MonkeyPatch) -> None:
     withdrawn = store.submit(asked(), SCHEMA)
     store.withdraw(withdrawn.id)
-    expired = store.submit(asked(expires_at=time.time() + 0.05, arguments={"amount": 1}), SCHEMA)
+    expired = store.submit(asked(arguments={"amount": 1}), SCHEMA)
     store.approve(expired.id)
-    time.sleep(0.06)
+    advance(monkeypatch, 3600)
     for request, state in ((withdrawn, "withdrawn"), (expired, "expired")):
         assert store.get(request.id).state == state
         with pytest.raises(UsageError, match=state):
@@ -338,15 +350,12 @@ def test_a_withdrawn_and_an_expired_request_take_no_answer(store: Approvals) -> 
             store.take(request.id)
 
 
-def test_what_is_over_cannot_be_withdrawn(store: Approvals) -> None:
-    used, withdrawn, expired = [
-        store.submit(asked(arguments={"amount": amount}, expires_at=time.time() + left_s), SCHEMA)
-        for amount, left_s in ((1, 60.0), (2, 60.0), (3, 0.05))
-    ]
+def test_what_is_over_cannot_be_withdrawn(store: Approvals, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, withdrawn, expired = [store.submit(asked(arguments={"amount": amount}), SCHEMA) for amount in (1, 2, 3)]
     store.approve(used.id)
     store.take(used.id)
     store.withdraw(withdrawn.id)
-    time.sleep(0.06)
+    advance(monkeypatch, 3600)
     for request, state in ((used, "used"), (withdrawn, "withdrawn"), (expired, "expired")):
         with pytest.raises(UsageError, match=f"is {state}, so it cannot be withdrawn"):
             store.withdraw(request.id)
@@ -407,12 +416,14 @@ def test_a_standing_approval_with_a_pattern_covers_what_matches_in_every_session
     assert store.covering(asked(agent_id="bob")) is None
 
 
-def test_a_standing_approval_that_was_edited_or_is_over_covers_nothing(path: Path, store: Approvals) -> None:
+def test_a_standing_approval_that_was_edited_or_is_over_covers_nothing(
+    path: Path, store: Approvals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     request = store.submit(asked(), SCHEMA)
     store.approve(request.id, pattern={"to": "shop/*"})
     short = store.submit(asked(session_id="s2"), SCHEMA)
-    store.approve(short.id, for_session=True, for_s=0.01)
-    time.sleep(0.02)
+    store.approve(short.id, for_session=True, for_s=10.0)
+    advance(monkeypatch, 20.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("UPDATE standing SET approval = replace(approval, 'shop/*', '*')")
         database.execute("UPDATE standing SET expires_at = expires_at + 1e6")

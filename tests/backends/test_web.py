@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import anyio
 import pytest
-from tests.helpers import SOON_S
+from tests.helpers import PATIENCE_S, until
 
 from toolcell.backends import BackendError, NotConfigured, PublicWeb, Refused, SearchHit, Unreachable, WebClient
 from toolcell.backends.outbound import resolve_with_system
@@ -365,20 +365,18 @@ async def test_a_server_that_takes_its_time_gets_no_more_than_the_deadline(site:
     start = time.monotonic()
     with pytest.raises(Unreachable, match=r"within 0\.4 s"):
         await a_web(site, timeout_s=0.4, max_redirects=1000).fetch(site.url(), max_bytes=100_000)
-    assert 0.35 < time.monotonic() - start < SOON_S
+    assert time.monotonic() - start > 0.35
 
 
 async def test_a_resolver_that_hangs_gets_no_more_than_the_deadline() -> None:
     release = threading.Event()
 
     def hang(host: str, port: int) -> list[str]:
-        release.wait(10)
+        release.wait(3600)
         return ["127.0.0.1"]
 
-    start = time.monotonic()
     with pytest.raises(Unreachable, match=r"within 0\.2 s"):
         await PublicWeb(resolve=hang, timeout_s=0.2).fetch("http://slow.example.org/", max_bytes=100)
-    assert time.monotonic() - start < SOON_S
     release.set()
 
 
@@ -390,11 +388,11 @@ async def test_a_cancelled_fetch_returns_at_once_and_hangs_up(site: Site) -> Non
             gone.set()
 
     site.routes["/"] = until_gone
-    start = time.monotonic()
-    with anyio.move_on_after(0.2) as scope:
-        await a_web(site, timeout_s=30).fetch(site.url(), max_bytes=100)
-    assert scope.cancelled_caught and time.monotonic() - start < SOON_S
-    assert await anyio.to_thread.run_sync(gone.wait, 5)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: a_web(site, timeout_s=3600).fetch(site.url(), max_bytes=100))
+        await until(lambda: site.seen)
+        tasks.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(gone.wait, PATIENCE_S)
 
 
 async def test_proxies_in_the_environment_are_ignored(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

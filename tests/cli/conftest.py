@@ -39,7 +39,7 @@ def cli(warm: None) -> Run:
 
     def run(*arguments: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [*(before or []), sys.executable, "-I", "-m", "toolcell.cli", *arguments]
-        return programs.run(command, timeout=90)
+        return programs.run(command, timeout=300)
 
     return run
 
@@ -52,7 +52,7 @@ def once(warm: None) -> Run:
     def run(*arguments: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
         command = (*(before or []), sys.executable, "-I", "-m", "toolcell.cli", *arguments)
         if command not in runs:
-            runs[command] = programs.run(command, timeout=90)
+            runs[command] = programs.run(command, timeout=300)
         return runs[command]
 
     return run

@@ -16,7 +16,7 @@ from .conftest import Run
 
 def test_the_console_script_is_installed_and_shows_its_commands() -> None:
     script = Path(sysconfig.get_path("scripts"), "toolcell")
-    done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: toolcell [OPTIONS] COMMAND")
     assert all(f"\n  {name} " in done.stdout for name in toolcell.commands)
@@ -64,7 +64,7 @@ def test_help_imports_neither_rich_nor_the_runtime() -> None:
         "heavy = {'rich', 'pydantic', 'anyio', 'toolcell.supervisor', 'toolcell_tools'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -74,5 +74,5 @@ def test_a_cell_imports_the_demo_s_tools_without_click_and_rich() -> None:
         "heavy = {'rich', 'click'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -38,7 +37,7 @@ async def session(tmp_path: Path, workspace: Path) -> AsyncIterator[Session]:
 
 def audit(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", *words, "--state", str(state)]
-    return programs.run(command, timeout=30)
+    return programs.run(command, timeout=120)
 
 
 async def ran(state: Path, *words: str) -> str:
@@ -118,7 +117,7 @@ async def test_a_reader_that_has_enough_is_no_error(session: Session, tmp_path: 
     os.close(reads)
     command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", "export", "--state", str(tmp_path / "state")]
     with open(writes, "wb") as out:
-        started = partial(subprocess.run, command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+        started = partial(subprocess.run, command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=120)
         done = await anyio.to_thread.run_sync(started)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -129,13 +128,11 @@ async def test_follow_prints_what_comes(session: Session, tmp_path: Path) -> Non
         [*command, "--state", str(tmp_path / "state")], stdout=subprocess.PIPE, text=True
     ) as following:
         assert following.stdout is not None
-        await anyio.sleep(1.0)  # it reads the log first; what is written meanwhile may be passed over
-        deadline = time.monotonic() + 20
         line = ""
         async with anyio.create_task_group() as tasks:
 
-            async def call_again() -> None:
-                while time.monotonic() < deadline:
+            async def call_again() -> None:  # it reads the log first; what is written meanwhile may be passed over
+                while True:
                     await session.call("greet", {"name": "again"}, call_id="followed")
                     await anyio.sleep(0.2)
 

@@ -278,7 +278,7 @@ def test_wrong_settings_are_told_first_with_status_2(cli: Run, tmp_path: Path, m
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=90,
+        timeout=300,
     )
     assert both.stdout.startswith(f"The settings are wrong:\n{wrong}:2: ")
 

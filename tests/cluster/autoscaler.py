@@ -26,7 +26,7 @@ from toolcell.cluster import RayCluster
 PORT = 6379
 HEAD = f"{'f' * 51}00000"
 LABELS = {"disk": "nvme"}
-MOST_S = 120.0
+MOST_S = 400.0
 NODE = {"resources": {"CPU": 1, "object_store_memory": 100_000_000}, "node_config": {}, "min_workers": 0}
 COMMANDS = [
     *("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"),
@@ -97,7 +97,7 @@ def head(directory: Path) -> Iterator[None]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(30.0)
+                process.wait(120.0)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

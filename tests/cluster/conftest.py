@@ -36,7 +36,7 @@ def ray_nodes(tmp_path_factory: pytest.TempPathFactory, runtime_directory: None)
     finally:
         ray.shutdown()
         nodes.close()
-    _gone, alive = psutil.wait_procs(started, timeout=20.0)
+    _gone, alive = psutil.wait_procs(started, timeout=120.0)
     assert not alive, f"processes of the cluster are left: {alive}"
 
 

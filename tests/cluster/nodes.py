@@ -22,7 +22,7 @@ ray: Any = untyped
 MOST_BYTES = 100_000_000
 """The object store of a node."""
 LEASE_S = 3.0
-LISTED_S = 30.0
+LISTED_S = 120.0
 """How long Ray may take to note that a killed node is dead; it takes some seconds."""
 
 

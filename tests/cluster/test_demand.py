@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ray.autoscaler.v2 import sdk as untyped
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise, small_profiles
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import base_tools, blocking
 from toolcell.cluster import RayCluster
@@ -25,7 +25,6 @@ from toolcell.cluster.demand import MOST_MACHINES, MachineDemand, demand_of
 
 pytestmark = pytest.mark.anyio
 sdk: Any = untyped
-PATIENCE_S = 40.0
 PICKY = {"disk": "nvme"}
 
 
@@ -105,7 +104,7 @@ async def main():
     cluster = RayCluster({ray_nodes.cluster.address!r}, namespace="small", labels=lambda session: {PICKY!r})
     async with Supervisor(base_tools(), cluster=cluster) as supervisor:
         session = await supervisor.open_session("main", workspace={str(workspace)!r})
-        await session.call("shell", {{"command": "true"}}, timeout=60)
+        await session.call("shell", {{"command": "true"}}, timeout=3600)
 
 anyio.run(main)
 """

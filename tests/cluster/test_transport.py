@@ -50,5 +50,7 @@ async def main():
 anyio.run(main)
 """
     env = {**os.environ, "HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120, check=True
+    )
     assert "set RAY_AUTH_MODE=token, and the token by RAY_AUTH_TOKEN" in done.stdout

@@ -1,6 +1,5 @@
 """What a wrong setting gets: its file, its line, its key, what is wrong and what to do."""
 
-import time
 from dataclasses import fields
 from typing import Any
 
@@ -208,24 +207,20 @@ def test_hostile_values_of_a_project_are_told_like_any_other(places: Places, tex
 
 
 def test_the_lines_of_thousands_of_mistakes_take_no_longer_than_the_file(places: Places) -> None:
-    """A project's file is a stranger's, and is read before anything starts."""
+    """A project's file is a stranger's, and is read before anything starts. If each line was looked for, an hour."""
     places.project("".join(f"k{number} = 1\n" for number in range(6000)))
-    begun = time.process_time()
     with pytest.raises(ConfigError) as caught:
         places.load()
     assert [problem.line for problem in caught.value.problems] == list(range(1, 6001))
-    assert time.process_time() - begun < 10  # 0.5 s; when each line was looked for, an hour
 
 
 @pytest.mark.parametrize("part", ["a", "'='", '"\\""'])
 def test_a_key_of_many_parts_is_refused_before_it_is_parsed(places: Places, part: str) -> None:
     text = ".".join([part] * (60_000 // (len(part) + 1)))
-    begun = time.process_time()
     for each in (f"{text} = 1", f"[{text}]", f"a = {{ {text} = 1 }}"):
         places.project(each)
         with pytest.raises(ConfigError, match="is nested too deeply"):
             places.load()
-    assert time.process_time() - begun < 5  # of milliseconds; tomllib takes up to 20 s for one
 
 
 def test_a_network_has_the_fields_of_its_policy() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
 import pytest
 
 from toolcell import (
@@ -275,7 +274,7 @@ class Stuck:
         setattr(self, name, self._hang)
 
     def _hang(self, *_given: object) -> None:
-        self.free.wait(30)
+        self.free.wait(3600)
 
 
 @pytest.mark.parametrize(
@@ -285,23 +284,11 @@ async def test_a_plain_hook_that_hangs_has_the_deadline_and_holds_no_loop(
     supervise: Any, workspace: Path, name: str, says: str
 ) -> None:
     hook = Stuck(name)
-    beats = 0
     async with supervise([greet], hooks=[hook], hook_timeout_s=0.3) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-
-        async def beat() -> None:
-            nonlocal beats
-            while True:
-                beats += 1
-                await anyio.sleep(0.01)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(beat)
-            result = await session.call("greet")
-            tasks.cancel_scope.cancel()
+        result = await session.call("greet")  # on the event loop, the hook would hang for an hour
         hook.free.set()
     assert isinstance(result.error, PermissionDenied) and says in result.error.message
-    assert beats > 3, "the event loop went on"
 
 
 # -- what is offered -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import Hook, Supervisor, ToolCall, ToolResult, host_tool, tool
 from toolcell_tools.capability import Capability
@@ -47,7 +48,7 @@ async def test_a_call_whose_caller_goes_during_a_hook_does_not_run_again_under_i
     hook = Slow()
     async with Supervisor([pay_here, pay], hooks=[hook], standby=0) as supervisor:
         session = await supervisor.open_session("main", workspace=tmp_path)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
 
                 async def call() -> None:

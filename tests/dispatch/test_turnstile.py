@@ -3,6 +3,7 @@
 import anyio
 import pytest
 from anyio.abc import TaskGroup
+from tests.helpers import PATIENCE_S
 
 from toolcell.dispatch.turnstile import PATIENCE, Queue, Turnstile
 from toolcell.pool.pace import PACED
@@ -89,7 +90,7 @@ async def test_a_call_that_gives_up_takes_no_place() -> None:
     assert scope.cancelled_caught and len(queue) == 0
     assert (first.count, second.count) == (0, 1)
     queue.leave([second], "a")
-    with anyio.fail_after(1):
+    with anyio.fail_after(PATIENCE_S):
         await queue.enter([first, second], "c")
 
 
@@ -108,7 +109,7 @@ async def test_a_place_that_is_given_in_the_moment_of_giving_up_goes_to_the_next
         await anyio.wait_all_tasks_blocked()
         queue.leave([turnstile], "a")  # gives it to b
         scope.cancel()
-    with anyio.fail_after(1):
+    with anyio.fail_after(PATIENCE_S):
         await queue.enter([turnstile], "c")
 
 

@@ -154,7 +154,7 @@ async def test_an_agent_finds_what_it_learned_after_a_restart_by_other_words(tmp
 def test_the_example_that_repairs_a_project_finds_its_decision_by_other_words(tmp_path: Path) -> None:
     program = Path(__file__).parent.parent.parent / "examples" / "repair_a_project.py"
     ran = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0 and ran.stderr == "", ran.stderr
     assert "By 'trailing remarks': In iniconfig, an inline comment after a value ends it" in ran.stdout

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell.pool.reactor import Reactor, current_reactor
 
@@ -115,11 +116,9 @@ async def test_an_alarm_rings_once_at_its_moment_and_the_last_one_set_counts() -
     start = time.monotonic()
     reactor.set_alarm(start + 0.01, alarm("replaced"))
     reactor.set_alarm(start + 0.3, alarm("later"))
-    await anyio.sleep(0.03)
-    assert rung == []
-    await anyio.sleep(0.4)
+    await until(lambda: rung)
     reactor.set_alarm(start, alarm("in the past"))
-    await anyio.sleep(0.05)
+    await until(lambda: len(rung) == 2)
     reactor.set_alarm(time.monotonic() + 0.01, alarm("never"))
     reactor.set_alarm(sys.maxsize, alarm("never"))
     reactor.set_alarm(1e300, alarm("never"))

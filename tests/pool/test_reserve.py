@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import reserve
@@ -159,7 +160,7 @@ async def supervisor() -> AsyncIterator[Supervisor]:
 async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
     pool = runtime_of(supervisor).pool
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
             await anyio.sleep(0.01)
     return list(pool.prewarmer.reserve.cells.values())
@@ -306,7 +307,7 @@ async def test_a_workspace_that_holds_paths_of_the_system_is_bound_in_a_cell_of_
 async def starting(supervisor: Supervisor, like: Cell) -> Cell:
     """A cell of this one's kind that is being made ahead."""
     pool = runtime_of(supervisor).pool
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         for ready in await stocked(supervisor):
             ready.kill()
         while pool.prewarmer.reserve.cells:
@@ -335,7 +336,7 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
     session = await supervisor.open_session("main", workspace=tmp_path)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.call, "seen", {"name": "x"})
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while coming.binding is None or not coming.pid:
                 await anyio.sleep(0)
         os.kill(coming.pid, signal.SIGKILL)
@@ -349,14 +350,14 @@ async def test_a_session_that_no_cell_can_be_told_of_does_not_make_its_kind_unfi
 ) -> None:
     first, _ = await first_call(supervisor, tmp_path)
     coming = await starting(supervisor, first)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while not coming.pid:
             await anyio.sleep(0)
     session = await supervisor.open_session("main", workspace=tmp_path, agent_id="\ud800")
     error = (await session.call("seen", {"name": "x"})).error
     assert isinstance(error, SandboxUnavailable) and "surrogates" in error.message
     assert coming.doomed, "it is killed, not left to itself"
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while coming in runtime_of(supervisor).pool.cells.values() or psutil.pid_exists(coming.pid):
             await anyio.sleep(0.01)
     await first_call(supervisor, tmp_path)
@@ -378,7 +379,7 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
             await session.close()
 
         await reads()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
         assert list(pool.prewarmer.reserve.cells) == [2]
@@ -394,7 +395,7 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
 async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("of the workspace")
     tools: list[Any] = [tool(Awaits(str(tmp_path / "table")), name="awaits", needs=["read"])]
-    profile = Profile.for_kind("main").replace(limits=Limits(start_s=2.0))
+    profile = Profile.for_kind("main").replace(limits=Limits(start_s=10.0))
     async with Supervisor(tools=tools) as owner:
         pool = runtime_of(owner).pool
 
@@ -404,7 +405,7 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
             await session.close()
 
         await awaits()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
         (coming,) = pool.prewarmer.reserve.cells.values()
@@ -413,7 +414,7 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
         await anyio.sleep(0.5)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(awaits)
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 while coming.binding is None:
                     await anyio.sleep(0)
             assert coming._watchdog is due, "the time that it has to start does not begin anew"
@@ -440,7 +441,7 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
             session = await owner.open_session("main", workspace=tmp_path / "workspace", profile=profile)
             (await session.call("awaits", {})).unwrap()
         specs = [cell.spec for cell in pool.cells.values()]
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             for ready in await stocked(owner):
                 ready.kill()
             while pool.prewarmer.reserve.cells:
@@ -456,7 +457,7 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
             (data / "table").touch()
         else:
             coming.kill()
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 while coming in pool.prewarmer.reserve.cells.values() or not pool.prewarmer.reserve.cells:
                     await anyio.sleep(0.001)
             (data / "table").touch()
@@ -469,7 +470,7 @@ async def test_a_session_gets_none_whose_call_process_has_died(supervisor: Super
     os.kill(ready.pid, signal.SIGSTOP)  # so that nothing but its last word tells
     ready.on_process(Exited(1, -signal.SIGKILL, 0.0, 0))
     assert ready.doomed
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         assert (await first_call(supervisor, tmp_path))[0] is not ready
 
 
@@ -489,7 +490,7 @@ async def test_a_call_does_not_go_to_a_cell_whose_call_process_dies_while_its_pa
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
     session = await supervisor.open_session("main", workspace=tmp_path)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         (await session.call("seen", {"name": "x"})).unwrap()
     assert ready not in runtime_of(supervisor).pool.cells.values()
 
@@ -499,7 +500,7 @@ async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_pat
     (ready,) = await stocked(supervisor)
     (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
     os.kill(waits, signal.SIGKILL)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
             await anyio.sleep(0.01)
     assert (await first_call(supervisor, tmp_path))[0] is not ready
@@ -511,7 +512,7 @@ async def test_one_that_dies_while_its_session_comes_costs_that_session_nothing(
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
     os.kill(ready.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while psutil.pid_exists(ready.pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)  # so that the pool has not heard of it
@@ -524,7 +525,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
         os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
                 await anyio.sleep(0.01)
         await first_call(supervisor, tmp_path)
@@ -626,7 +627,7 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
         pool = runtime_of(supervisor).pool
         await stocked(supervisor)
         session = await supervisor.open_session("main", workspace=tmp_path)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while pool.fleet.zygotes:
                 for zygote in pool.fleet.zygotes:
                     zygote.kill()

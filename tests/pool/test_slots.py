@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell.pool.cell import Cell
 from toolcell.pool.deadlines import Deadlines
@@ -87,7 +88,7 @@ def test_a_slot_is_not_reused_while_a_process_is_left_in_its_cgroup(with_cgroups
         assert slots.vacating == {cell} and with_cgroups.count == 0
         another, other = slots.take(Limits())
         assert another != slot
-        assert left.wait(10) == -9, "it was killed by its cgroup"
+        assert left.wait(PATIENCE_S) == -9, "it was killed by its cgroup"
     while slots.vacating:
         with_cgroups.wait()
     assert with_cgroups.count == 1

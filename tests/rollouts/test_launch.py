@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import SOON_S, until
+from tests.helpers import until
 
 from toolcell import Supervisor, ToolContext, ToolFailure, UsageError, UsageLimits, tool
 from toolcell.rollouts import (
@@ -156,16 +156,15 @@ async def test_an_output_that_is_no_json_data_is_a_failure(shared: Supervisor, w
 async def test_an_agent_that_hangs_is_ended_at_its_deadline_with_its_call(shared: Supervisor, workspace: Path) -> None:
     async def agent(attempt: Attempt) -> None:
         await attempt.call("fail", {"why": "rain"})
-        assert 0 < attempt.left_s <= 0.5
+        assert 0 < attempt.left_s <= 10.0
         try:
             await attempt.call("hang")
         except Exception:  # no cancellation is one
-            await anyio.sleep(60)
+            await anyio.sleep_forever()
 
-    with anyio.fail_after(SOON_S):
-        one = await only(shared, workspace, agent, deadline_s=0.5)
+    one = await only(shared, workspace, agent, deadline_s=10.0)
     assert (one.outcome, one.output, len(one.steps)) == (RolloutOutcome.TIMED_OUT, None, 1)
-    assert one.wall_s >= 0.5 and "0.5 s" in one.message
+    assert one.wall_s >= 10.0 and "10 s" in one.message
 
 
 async def test_an_agent_that_replaces_its_cancellation_has_timed_out(shared: Supervisor, workspace: Path) -> None:
@@ -276,11 +275,15 @@ async def test_no_more_attempts_run_than_were_allowed_and_a_slow_reader_holds_th
     shared: Supervisor, workspace: Path
 ) -> None:
     running = most = begun = 0
+    four = anyio.Event()
 
     async def agent(attempt: Attempt) -> None:
         nonlocal running, most, begun
         running, begun = running + 1, begun + 1
         most = max(most, running)
+        if running == 4:
+            four.set()
+        await four.wait()
         await anyio.sleep(0.01)
         running -= 1
 
@@ -293,17 +296,21 @@ async def test_no_more_attempts_run_than_were_allowed_and_a_slow_reader_holds_th
 
 
 async def test_leaving_the_block_ends_the_running_attempts(shared: Supervisor, workspace: Path) -> None:
-    cancelled = 0
+    begun = cancelled = 0
 
     async def agent(attempt: Attempt) -> None:
-        nonlocal cancelled
-        if attempt.task.id != "0":
-            try:
-                await attempt.call("hang")
-            finally:
-                cancelled += 1
+        nonlocal begun, cancelled
+        if attempt.task.id == "0":
+            await until(lambda: begun == 2)
+            return
+        begun += 1
+        try:
+            await attempt.call("hang")
+        except anyio.get_cancelled_exc_class():
+            cancelled += 1
+            raise
 
-    with anyio.fail_after(SOON_S), pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):
         async with rollout(range(3), agent, supervisor=shared, workspace=workspace) as trajectories:
             assert (await anext(aiter(trajectories))).task_id == "0"
             raise ZeroDivisionError

@@ -49,7 +49,7 @@ def killed_after(lines: int, command: list[str]) -> list[list[str]]:
 
 
 def finished(command: list[str]) -> list[list[str]]:
-    done = programs.run(command, timeout=60, fork_zygotes=True)
+    done = programs.run(command, timeout=120, fork_zygotes=True)
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()]
 

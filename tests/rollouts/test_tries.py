@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import Supervisor, UsageError
 from toolcell.rollouts import Attempt, CallStep, NoteStep, RolloutOutcome, RolloutTask, Scored, Trajectory, rollout
@@ -40,7 +41,7 @@ async def all_of(shared: Supervisor, workspace: Path, agent: Any, **options: Any
     for _ in range(2):
         tasks = [RolloutTask(BAD), RolloutTask(GOOD)]
         arguments: dict[str, Any] = {"record": workspace / "record", "retries": 0} | options
-        with anyio.fail_after(20.0):
+        with anyio.fail_after(PATIENCE_S):
             async with rollout(tasks, agent, supervisor=shared, workspace=workspace / "runs", **arguments) as run:
                 found.append({one.task_id: one async for one in run})
     assert found[0].keys() == {BAD, GOOD}

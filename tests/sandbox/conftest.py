@@ -126,9 +126,9 @@ def cell(private_dir: Path, warm: None) -> Callable[..., Result]:
             command = [*as_user, *command]
         if wrap:
             command = [*wrap, *command]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
         else:
-            done = programs.run(command, timeout=60)
+            done = programs.run(command, timeout=120)
         text = answer.read_text() if answer.exists() else ""
         assert text, f"the process that makes the cell failed ({done.returncode}):\n{done.stderr}"
         told = json.loads(text)

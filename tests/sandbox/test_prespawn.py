@@ -67,7 +67,7 @@ def run(request: pytest.FixtureRequest, private_dir: Path) -> Iterator[Callable[
     def run_script(code: str, inside: str = "") -> Any:
         with started(code, inside) as maker:
             try:
-                out = maker.communicate(timeout=60)[0]
+                out = maker.communicate(timeout=120)[0]
             finally:
                 maker.kill()  # one that hangs
         assert maker.returncode == 0
@@ -110,13 +110,18 @@ def test_a_spare_holds_no_descriptor_of_its_maker_but_its_channel_and_the_pidfd(
     code = """
     secret = os.open("/dev/null", os.O_RDONLY)
     begun = prespawned()
-    time.sleep(0.3)
-    pid = begun.child.pid
-    links = {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
+    pid, links = begun.child.pid, None
+    while links != ["/", "anon_inode", "socket"]:  # it closes the others as it starts
+        time.sleep(0.01)
+        try:
+            found = {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
+        except FileNotFoundError:
+            continue
+        links = sorted(link for fd, link in found.items() if fd > 2)
     begun.end()
-    say(sorted(link for fd, link in links.items() if fd > 2), os.path.exists(f"/proc/{pid}"))
+    say(os.path.exists(f"/proc/{pid}"))
     """
-    assert run(code) == [["/", "anon_inode", "socket"], False]
+    assert run(code) == [False]
 
 
 def test_a_spare_dies_with_its_maker(run: Callable[..., Any]) -> None:
@@ -127,7 +132,7 @@ def test_a_spare_dies_with_its_maker(run: Callable[..., Any]) -> None:
         (pid,) = json.loads(maker.stdout.readline())
         assert os.path.exists(f"/proc/{pid}")
         maker.kill()
-        assert _wait_gone(pid, 1.0)
+        assert _wait_gone(pid)
 
 
 def test_a_spare_ends_when_nobody_can_order_it_any_more(run: Callable[..., Any]) -> None:
@@ -263,7 +268,7 @@ def test_after_a_mount_on_the_host_another_cell_is_made_and_sees_it(private_dir:
     script = private_dir / "maker.py"
     script.write_text(f"CODE = {inside!r}\n{MAKER}\n{textwrap.dedent(code)}")
     command = ["unshare", "-m", sys.executable, "-I", str(script), str(place), SOURCE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(done.stdout) == [False, ["file"]]
 
 

@@ -29,7 +29,7 @@ def test_a_report_requires_what_is_not_allowed_to_be_missing() -> None:
 def probed(mode: str) -> SandboxReport:
     """The probe, in a single-threaded process of its own."""
     code = f"import json; from toolcell_sandbox import probe; print(json.dumps(probe({mode}).to_wire()))"
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=120)
     return SandboxReport.from_wire(json.loads(done.stdout))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell_sandbox import Limits
 
@@ -43,7 +44,7 @@ def _start(code: str) -> Iterator["subprocess.Popen[str]"]:
 
 def _run(code: str) -> Any:
     with _start(code) as maker:
-        out = maker.communicate(timeout=60)[0]
+        out = maker.communicate(timeout=120)[0]
     assert maker.returncode == 0
     return json.loads(out.splitlines()[-1])
 
@@ -56,8 +57,8 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def _wait_gone(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def _wait_gone(pid: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if _is_gone(pid):
             return True
@@ -72,7 +73,7 @@ def test_a_cell_dies_with_its_maker() -> None:
         time.sleep(0.2)
         assert not _is_gone(pid)
         maker.kill()
-        assert _wait_gone(pid, 1.0)
+        assert _wait_gone(pid)
 
 
 def test_a_cell_whose_maker_dies_during_the_hand_over_never_starts() -> None:
@@ -88,9 +89,9 @@ module.os.pidfd_open = die
 make(lambda entered: open("/dev/stdout", "w").write("started"))
 """
     with _start(code) as maker:
-        out = maker.communicate(timeout=30)[0]
+        out = maker.communicate(timeout=120)[0]
     assert "started" not in out
-    assert _wait_gone(json.loads(out), 1.0)
+    assert _wait_gone(json.loads(out))
 
 
 def test_a_cell_dies_with_its_maker_even_though_setresuid_clears_the_signal_and_the_tool_is_busy() -> None:
@@ -99,7 +100,7 @@ def test_a_cell_dies_with_its_maker_even_though_setresuid_clears_the_signal_and_
         pid = json.loads(maker.stdout.readline())
         time.sleep(0.3)
         maker.kill()
-        assert _wait_gone(pid, 1.0)
+        assert _wait_gone(pid)
 
 
 def test_the_cell_is_a_child_of_its_maker_and_its_pidfd_is_right() -> None:
@@ -274,7 +275,7 @@ from toolcell_sandbox import run
 assert callable(run)
 """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {_source()!r})\n{code}"],
-                          capture_output=True, text=True, check=True, timeout=30)  # fmt: skip
+                          capture_output=True, text=True, check=True, timeout=120)  # fmt: skip
     assert done.stdout.strip() == "[]"
 
 
@@ -321,20 +322,19 @@ from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label,
 refused = [BpfLoad(NUMBER), Jump("==", NUMBERS["setns"], no="other"), Return(refuse(1)), Label("other"), Return(ALLOW)]
 capabilities.no_new_privileges()
 seccomp.load(assemble(refused))
-began = time.monotonic()
 try:
     if namespaces.fork_first("fork it") == 0:
-        time.sleep(20)
+        time.sleep(3600)
         os._exit(0)
 except SandboxError as error:
-    told = [error.step, error.errno, "killed" if time.monotonic() - began < 15 else "waited for"]
+    told = [error.step, error.errno]
 try:
     os.waitpid(-1, os.WNOHANG); told.append("a child is left")
 except ChildProcessError:
     told.append("none is left")
 say(told)
 """
-    assert _run(code) == ["come back from the pid namespace", 1, "killed", "none is left"]
+    assert _run(code) == ["come back from the pid namespace", 1, "none is left"]
 
 
 def test_a_descriptor_that_cannot_be_moved_is_closed_and_told_with_the_limit_to_raise() -> None:

@@ -48,7 +48,7 @@ def test_a_tree_of_any_depth_and_mode_is_removed(private_dir: Path, *, user: boo
         reached = [*python_paths(), source, str(private_dir)]
         command = [sys.executable, "-I", str(AS_USER), str(USER), *reached, "--", *command]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": source}
+        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": source}
     )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 

@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import ExecutionError, Timeout, ToolResult, UsageError
 from toolcell.sessions.idempotency import IdempotentCalls
@@ -35,7 +36,7 @@ async def test_those_that_come_while_one_runs_wait_and_have_its_result() -> None
         for _ in range(5):
             tasks.start_soon(one)
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(5), pytest.raises(UsageError, match="'k' is another call's"):
+        with anyio.fail_after(PATIENCE_S), pytest.raises(UsageError, match="'k' is another call's"):
             await calls.once("k", ("count", '{"n": 1}'), work.run)
         work.go.set()
     await one()
@@ -51,7 +52,7 @@ async def test_who_waits_longer_than_its_own_time_has_a_timeout_and_the_call_goe
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             error = (await calls.once("k", ASKED, work.run, wait_s=0.05)).error
         assert isinstance(error, Timeout) and error.outcome == "outcome unknown" and "still runs" in error.message
         work.go.set()

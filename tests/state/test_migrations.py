@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell import Approvals, Approved, PermissionTier, Preview, SessionKind, UsageError, tool
 from toolcell.approvals import ApprovalRequest
@@ -86,7 +87,7 @@ async def test_a_supervisor_migrates_it_and_goes_on_with_it(old: Path, tmp_path:
     reader = JournalReader(directory.log, directory.database)
     ends = {each.record.call_id: each.record.data["error"] for each in reader.entries() if each.record.kind == "call"}
     assert ends == {"ended": None, "killed": "interrupted"}
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and not reader.records("call = ?", ("killed",), wanted=lambda _: False, last=9):
         time.sleep(0.05)
     reader.verify()

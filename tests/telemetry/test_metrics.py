@@ -1,9 +1,7 @@
 """Metrics: fed with records, bounded, mergeable, and true of what a real supervisor did."""
 
 import json
-import math
 import re
-import sys
 import time
 import tracemalloc
 from typing import Any
@@ -109,18 +107,6 @@ def test_names_that_a_model_makes_up_take_one_series() -> None:
     assert [(one.tool, one.calls) for one in metrics] == [("(other)", 2), ("(unknown)", 100)]
 
 
-def test_a_record_costs_a_few_microseconds() -> None:
-    metrics, one = Metrics(), record()
-    best = math.inf
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(10_000):
-            metrics.write(one)
-        best = min(best, (time.perf_counter() - start) / 10_000)
-    traced = 20 if sys.gettrace() is not None else 1
-    assert best < 20e-6 * traced  # 3 µs on a quiet machine
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
@@ -221,7 +207,7 @@ TOOLS: list[Any] = [
     tool(work, version="2.1.0"),
     allocate,
     tool(note, needs={Capability.WRITE}),
-    tool(misbehaving.sleep_for_ever, timeout=0.3),
+    tool(misbehaving.sleep_for_ever, timeout=3.0),
     misbehaving.raise_an_exception,
 ]
 

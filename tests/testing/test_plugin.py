@@ -26,7 +26,7 @@ def pytest_of(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -43,7 +43,7 @@ def steps(ctx: ToolContext) -> int:
     """Report twice, then wait."""
     ctx.progress("one", 0.5)
     ctx.progress("two", 1.0)
-    time.sleep(10)
+    time.sleep(3600)
     return 1
 
 
@@ -80,7 +80,7 @@ async def test_what_goes_wrong_is_in_the_result() -> None:
     assert isinstance((await run_tool(save, {"path": 7, "text": "b"})).error, ValidationError)
     assert isinstance((await run_tool(save, {"path": "a", "text": "b"}, kind="worker")).error, PermissionDenied)
     heard: list[str] = []
-    late = await run_tool(steps, timeout=0.5, on_progress=lambda message, _: heard.append(message))
+    late = await run_tool(steps, timeout=5.0, on_progress=lambda message, _: heard.append(message))
     assert isinstance(late.error, Timeout) and heard == ["one", "two"]
     narrow = Profile.for_kind("main").replace(grants=frozenset({"read"}))
     assert isinstance((await run_tool(save, {"path": "a", "text": "b"}, profile=narrow)).error, PermissionDenied)

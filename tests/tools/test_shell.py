@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers import PATIENCE_S
 
 from toolcell_tools import Shell, ToolFailure
 from toolcell_tools.capture import HeadTail
@@ -19,8 +20,9 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process ends, or is a zombie of someone else's, within two seconds."""
-    for _ in range(200):
+    """Whether the process ends, or is a zombie of someone else's."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
@@ -58,9 +60,7 @@ def test_a_command_killed_by_a_signal_has_a_negative_exit_code(shell: Shell) -> 
 
 
 def test_a_timeout_kills_the_whole_group_and_keeps_the_output(shell: Shell) -> None:
-    started = time.monotonic()
-    done = shell.run("sleep 60 & echo $!; sleep 60", timeout_s=0.3)
-    assert time.monotonic() - started < 5
+    done = shell.run("sleep 3600 & echo $!; sleep 3600", timeout_s=5)
     assert (done.timed_out, done.exit_code) == (True, None)
     assert gone(int(done.stdout))
 
@@ -70,15 +70,13 @@ def test_a_command_that_ignores_signals_is_killed_too(shell: Shell) -> None:
 
 
 def test_what_stays_in_the_background_does_not_hold_the_call_up(shell: Shell) -> None:
-    started = time.monotonic()
-    done = shell.run("sleep 60 & echo $!")
-    assert time.monotonic() - started < 5
+    done = shell.run("sleep 3600 & echo $!")
     assert (done.exit_code, done.timed_out) == (0, False)
     assert gone(int(done.stdout))
 
 
 def test_a_background_writer_without_end_does_not_hold_the_call_up(shell: Shell) -> None:
-    done = shell.run("yes & sleep 0.1", timeout_s=20)
+    done = shell.run("yes & sleep 0.1", timeout_s=PATIENCE_S)
     assert (done.exit_code, done.timed_out) == (0, False)
 
 
@@ -96,7 +94,7 @@ def test_output_that_is_not_utf8_is_shown_with_replacement_characters(shell: She
 
 def test_no_descriptor_is_left_open(shell: Shell) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    shell.run("echo x; sleep 5 &", timeout_s=3)
+    shell.run("echo x; sleep 3600 &", timeout_s=PATIENCE_S)
     shell.run("sleep 5", timeout_s=0.1)
     asyncio.run(shell.arun("echo x"))
     assert set(os.listdir("/proc/self/fd")) == before
@@ -120,12 +118,11 @@ def test_a_command_that_cannot_start_says_why(
 
 def test_async_commands_run_side_by_side(shell: Shell) -> None:
     async def main() -> list[str]:
-        results = await asyncio.gather(*(shell.arun(f"sleep 0.5; echo {n}") for n in range(10)))
+        meet = "touch r$$; while [ $(ls r* | wc -l) -lt 10 ]; do sleep 0.1; done"  # one after another, they never end
+        results = await asyncio.gather(*(shell.arun(f"{meet}; echo {n}") for n in range(10)))
         return [done.stdout for done in results]
 
-    started = time.monotonic()
     assert asyncio.run(main()) == [f"{n}\n" for n in range(10)]
-    assert time.monotonic() - started < 4.0
 
 
 def test_cancelling_an_async_command_kills_it(shell: Shell, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from swerex.runtime.abstract import (
     UploadRequest,
     WriteFileRequest,
 )
-from tests.helpers import SOON_S
+from tests.helpers import PATIENCE_S
 
 from toolcell import Session
 from toolcell.adapters.swe_rex import CellRuntime, swe_rex_tools
@@ -47,8 +47,8 @@ async def runtime(main: Session) -> AsyncIterator[AbstractRuntime]:
 
 
 async def said(runtime: AbstractRuntime, command: str, **options: object) -> str:
-    seen = await runtime.run_in_session(BashAction.model_validate({"command": command, "timeout": SOON_S, **options}))
-    return seen.output
+    given = {"command": command, "timeout": PATIENCE_S, **options}
+    return (await runtime.run_in_session(BashAction.model_validate(given))).output
 
 
 async def test_a_shell_keeps_its_directory_variables_functions_and_jobs(runtime: AbstractRuntime) -> None:
@@ -80,10 +80,10 @@ async def test_wrong_syntax_is_told_and_the_shell_goes_on(runtime: AbstractRunti
 
 
 async def test_a_command_that_takes_too_long_can_be_interrupted(runtime: AbstractRuntime) -> None:
-    with anyio.fail_after(SOON_S):
+    with anyio.fail_after(PATIENCE_S):
         with pytest.raises(CommandTimeoutError):
             await said(runtime, "echo begun; sleep 60", timeout=0.3)
-        await runtime.run_in_session(BashInterruptAction(timeout=1.0))
+        await runtime.run_in_session(BashInterruptAction(timeout=PATIENCE_S))
         assert await said(runtime, "echo on") == "on\n"
         with pytest.raises(CommandTimeoutError):
             await said(runtime, "python3 -c 'import signal,time; signal.signal(2, 1); time.sleep(60)'", timeout=0.3)
@@ -92,11 +92,11 @@ async def test_a_command_that_takes_too_long_can_be_interrupted(runtime: Abstrac
 
 
 async def test_an_interactive_program_is_spoken_to(runtime: AbstractRuntime) -> None:
-    start = BashAction(command="python3 -iq 2>&1", is_interactive_command=True, expect=[">>> "], timeout=SOON_S)
+    start = BashAction(command="python3 -iq 2>&1", is_interactive_command=True, expect=[">>> "], timeout=PATIENCE_S)
     assert (await runtime.run_in_session(start)).expect_string == ">>> "
     asked = await runtime.run_in_session(start.model_copy(update={"command": "6 * 7"}))
     assert "42" in asked.output
-    stop = BashAction(command="exit()", is_interactive_quit=True, timeout=SOON_S)
+    stop = BashAction(command="exit()", is_interactive_quit=True, timeout=PATIENCE_S)
     await runtime.run_in_session(stop)
     assert await said(runtime, "echo on") == "on\n"
 
@@ -121,7 +121,7 @@ async def test_a_shell_that_exits_is_told(runtime: AbstractRuntime) -> None:
 
 
 async def test_long_output_is_cut_in_the_middle(runtime: AbstractRuntime) -> None:
-    output = await said(runtime, "echo first; seq 400000; echo last", timeout=20)
+    output = await said(runtime, "echo first; seq 400000; echo last", timeout=PATIENCE_S)
     assert output.startswith("first\n1\n") and output.endswith("400000\nlast\n") and len(output) < 250_000
     assert "bytes …]" in output
 
@@ -155,7 +155,7 @@ async def test_files_go_there_and_back(runtime: AbstractRuntime, tmp_path: Path)
 
 
 async def test_a_closed_session_is_not_alive(runtime: AbstractRuntime, main: Session) -> None:
-    assert await runtime.is_alive(timeout=5)
+    assert await runtime.is_alive(timeout=PATIENCE_S)
     await main.close()
     alive = await runtime.is_alive()
     assert not alive and "is closed" in alive.message

@@ -22,6 +22,6 @@ def test_a_runtime_directory_that_is_made_under_any_umask_is_the_users(place: Pl
         os.chown(place.path / "run", USER, USER)
         shown = [*python_paths(), str(SOURCE.parent), str(place.path)]
         command = [sys.executable, str(AS_USER), str(USER), *shown, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     made = place.path / "run" / "toolcell"
     assert (done.stderr, done.stdout) == ("", f"{made}\n") and made.stat().st_mode & 0o777 == 0o700

@@ -73,8 +73,7 @@ async def test_the_console_approves_only_a_yes(terminal: Terminal, typed: str, a
 
 async def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal) -> None:
     os.write(terminal.typist, b"y\ny\n")
-    await anyio.sleep(0.05)
-    with anyio.move_on_after(0.4):
+    with anyio.move_on_after(1.0):
         await terminal.channel.approve(request())
         pytest.fail("the question was answered by an older line")
 

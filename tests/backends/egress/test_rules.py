@@ -87,19 +87,17 @@ async def test_a_lookup_for_which_there_is_no_room_fails_at_once_and_holds_up_no
     let_go = threading.Event()
 
     def slow(host: str, port: int) -> list[str]:
-        let_go.wait(30)
+        let_go.wait(3600)
         return ["192.0.2.1"]
 
     lookups = Lookups(slow, most=1)
     async with anyio.create_task_group() as group:
         group.start_soon(lookups.addresses, "slow.example.org", 443)
         await anyio.wait_all_tasks_blocked()
-        began = anyio.current_time()
         with pytest.raises(OSError) as caught:
             await lookups.addresses("other.example.org", 443)
-        took = anyio.current_time() - began
         let_go.set()
-    assert caught.value.errno == errno.EAGAIN and took < 10
+    assert caught.value.errno == errno.EAGAIN
     assert await lookups.addresses("other.example.org", 443) == ["192.0.2.1"], "there is room again"
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import SOON_S
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResponse
 from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
+from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
 
 from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback
@@ -334,15 +335,17 @@ async def test_a_server_that_takes_its_time_gets_no_more_than_the_deadline(api: 
     start = time.monotonic()
     with pytest.raises(Unreachable, match=r"did not answer within 0\.4 s\. The request may have"):
         await Asking(everything(api), timeout_s=0.4)("GET", api.url())
-    assert 0.35 < time.monotonic() - start < SOON_S
+    assert time.monotonic() - start > 0.35
 
 
 async def test_a_cancelled_request_returns_at_once_hangs_up_and_is_on_record(api: Api) -> None:
     gone = silent(api)
     ask = Asking(everything(api))
-    with anyio.move_on_after(0.3) as scope:
-        await ask("GET", api.url())
-    assert scope.cancelled_caught and await anyio.to_thread.run_sync(gone.wait, 5)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, "GET", api.url())
+        await until(lambda: api.seen)
+        tasks.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(gone.wait, PATIENCE_S)
     [record] = ask.records
     assert (record["allowed"], record["reason"], record["status"]) == (True, "the call ended", 0)
 
@@ -355,14 +358,17 @@ async def test_proxies_and_netrc_of_the_environment_are_ignored(api: Api, monkey
 
 async def test_many_requests_are_under_way_at_once_and_a_call_has_sixteen(api: Api) -> None:
     together, most = 0, 0
-    lock = threading.Lock()
+    lock, sixteen = threading.Lock(), threading.Event()
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
         nonlocal together, most
         with lock:
             together += 1
             most = max(most, together)
-        time.sleep(0.15)
+            if together == 16:
+                sixteen.set()
+        sixteen.wait(PATIENCE_S)
+        time.sleep(0.05)  # so that a seventeenth could come
         with lock:
             together -= 1
         reply()(handler)
@@ -372,7 +378,7 @@ async def test_many_requests_are_under_way_at_once_and_a_call_has_sixteen(api: A
     async with anyio.create_task_group() as tasks:
         for _ in range(40):
             tasks.start_soon(ask, "GET", api.url())
-    assert len(ask.records) == 40 and 4 <= most <= 16
+    assert len(ask.records) == 40 and most == 16
 
 
 async def test_no_secret_is_in_a_log_or_an_error_whatever_goes_wrong(
@@ -430,19 +436,28 @@ async def test_an_answer_that_waits_for_room_ends_with_its_time_and_says_why(api
 
     api.routes["/"] = reply(b"x" * 100_000)
     request = HttpRequest("GET", api.url(), private=True, grow=grow)
-    with pytest.raises(Unreachable, match="Have fewer requests in flight"), anyio.fail_after(10.0):
-        await BrokeredHttp(resolve=to_loopback, timeout_s=0.5).send(request)
+    with pytest.raises(Unreachable, match="Have fewer requests in flight"):
+        await BrokeredHttp(resolve=to_loopback, timeout_s=5.0).send(request)
 
 
-async def test_credentials_are_taken_out_of_a_hostile_answer_beside_the_event_loop(api: Api) -> None:
+async def test_credentials_are_taken_out_of_a_hostile_answer_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    take_out = Redaction.body
+
+    def noted(redaction: Redaction, body: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return take_out(redaction, body)
+
+    monkeypatch.setattr(Redaction, "body", noted)
     secret = "a" * 4000 + "b"
     body = b"a" * (MAX_RESPONSE - 10_000) + secret.encode()
     api.routes["/"] = reply(body)
     credentials = {f"http://127.0.0.1:{api.port}": Credential(value=secret)}
     client = BrokeredHttp(credentials=credentials, resolve=to_loopback, timeout_s=60.0)
-    began = time.thread_time()
     answer = await client.send(HttpRequest("GET", api.url(), private=True, max_bytes=MAX_RESPONSE))
-    assert time.thread_time() - began < 0.1  # of the loop's thread
+    assert threads and threading.get_ident() not in threads
     assert answer.body == body[: -len(secret)] + b"[credential]"
 
 

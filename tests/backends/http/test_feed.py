@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.helpers import PATIENCE_S
 
 from toolcell.backends.errors import Refused
 from toolcell.backends.http.feed import FEED_BYTES, FEEDS, FETCHES, Feed, Feeds, WholeLines
@@ -42,7 +43,7 @@ async def test_two_fetches_that_wait_both_end_with_the_request() -> None:
     async def fetch() -> None:
         found.append(await feed.fetch())
 
-    with anyio.fail_after(2):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(fetch)
             group.start_soon(fetch)
@@ -80,7 +81,7 @@ async def test_a_request_is_left_while_it_is_under_way_and_its_number_is_not_tak
         with pytest.raises(Refused, match="another request's"):
             feeds.begin(1, scope)
         feed.leave()
-        await anyio.sleep(1)
+        await anyio.sleep_forever()
     assert scope.cancelled_caught and feed.is_left
     feed.end()
     with pytest.raises(Refused, match="another request's"):
@@ -92,7 +93,7 @@ async def test_a_request_that_was_left_before_it_began_is_cancelled_when_it_begi
     feeds[1].leave()
     with anyio.CancelScope() as scope:
         feeds.begin(1, scope)
-        await anyio.sleep(1)
+        await anyio.sleep_forever()
     assert scope.cancelled_caught
 
 

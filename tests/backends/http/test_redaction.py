@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 
 import pytest
 
@@ -71,10 +70,9 @@ def test_of_a_secret_with_several_lines_each_long_line_is_taken_out(line_break: 
 @pytest.mark.parametrize("secret", ["aaaaaaaab", "a" * 4000 + "b", "ab" * 2000, "0123456789"])
 @pytest.mark.parametrize("unit", ["a", "ab", "aaaaaaaa", "0123456789", "012345678"])
 def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_is(secret: str, unit: str) -> None:
-    body = (unit * (4 * MIB // len(unit))).encode()
-    began = time.process_time()
+    """In quadratic time, this would not end before the test's limit."""
+    body = (unit * (32 * MIB // len(unit))).encode()
     redacted = Redaction([secret]).body(body)
-    assert time.process_time() - began < 3.0
     assert secret.encode() not in redacted and len(redacted) < 2 * len(body)
 
 

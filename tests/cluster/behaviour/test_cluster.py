@@ -12,7 +12,7 @@ import anyio
 import pytest
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     ApprovalRequest,
@@ -173,7 +173,7 @@ async def test_a_name_that_a_kept_process_plants_before_the_driver_leaves_is_in_
     async with supervise([plant_later], journal=journal) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         (await session.call("plant_later")).unwrap()
-        with anyio.fail_after(10.0):
+        with anyio.fail_after(PATIENCE_S):
             await until((workspace / ".envrc").exists)
     (record,) = [record for record in journal if record.kind == "quarantined"]
     assert (record.session_id, record.data["found"]) == (session.id, 1)
@@ -265,7 +265,7 @@ async def test_the_status_lists_the_nodes(supervise: Supervise, workspace: Path,
     async with supervise(TOOLS, state=tmp_path / "state") as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("double", {"number": 1})
-        with anyio.fail_after(10.0):
+        with anyio.fail_after(PATIENCE_S):
             while "1 sessions" not in (said := await anyio.to_thread.run_sync(_status, tmp_path / "state")):
                 await anyio.sleep(0.2)
     assert len(re.findall(r"^node .* up, ", said, re.MULTILINE)) == 2

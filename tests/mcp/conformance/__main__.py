@@ -44,7 +44,7 @@ def program(suite: str) -> Path:
 def scenarios(suite: str) -> set[str]:
     """The names of the server scenarios of a suite."""
     command = [str(NODE), str(program(suite)), "list", "--server"]
-    listed = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    listed = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
     return {line.split()[1] for line in listed.splitlines() if line.startswith("  - ")}
 
 

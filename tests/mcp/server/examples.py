@@ -50,9 +50,11 @@ def crash() -> str:
 
 @tool(timeout=60.0, needs={Capability.WRITE})
 def sleep(ctx: ToolContext, seconds: float, mark: str) -> str:
-    """Write the process id to a file, and sleep."""
+    """Write the process id to a file, and sleep, unless there is a file named wake."""
     ctx.require.writer.write_text(mark, str(os.getpid()))
-    time.sleep(seconds)
+    over = time.monotonic() + seconds
+    while time.monotonic() < over and not (ctx.workspace_root / "wake").exists():
+        time.sleep(0.01)
     ctx.require.writer.write_text(mark, "slept")
     return "slept"
 

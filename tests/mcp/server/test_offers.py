@@ -9,6 +9,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from tests.helpers import PATIENCE_S
 
 from toolcell import SessionInfo, Supervisor, ToolContext, Toolset, tool
 from toolcell.mcp import Answers, InputRequired, ToolServer, accepted, elicitation
@@ -131,13 +132,13 @@ async def test_a_client_hears_that_a_call_has_changed_the_tools(supervisor: Supe
     ):
         assert [each.name for each in (await client.list_tools()).tools] == ["login"]
         await client.call_tool("login", {})
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while "ToolListChangedNotification" not in heard:
                 await anyio.sleep(0.01)
         assert [each.name for each in (await client.list_tools()).tools] == ["login", "upload"]
         await server.prompts_changed()
         await server.resources_changed()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while not {"PromptListChangedNotification", "ResourceListChangedNotification"} <= set(heard):
                 await anyio.sleep(0.01)
 
@@ -161,7 +162,7 @@ async def test_a_client_hears_of_resources_that_it_subscribes_to(supervisor: Sup
         await server.resource_updated("note:1")
         await client.subscribe_resource("note:3")
         await server.resource_updated("note:3")
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while "note:3" not in heard:
                 await anyio.sleep(0.01)
         assert heard == ["note:1", "note:3"]

@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
+from tests.helpers import PATIENCE_S
 
 from .test_calls import MODES, approves, says_ann, text_of
 
@@ -139,7 +140,7 @@ def test_a_client_that_reads_nothing_is_not_read_and_the_server_ends_with_it(tmp
         assert process.stdout is not None
         process.stdin.close()
         process.stdout.close()
-        assert process.wait(20) is not None
+        assert process.wait(PATIENCE_S) is not None
 
 
 def test_open_requests_are_bounded_in_bytes_together_and_short_ones_are_served(tmp_path: Path) -> None:
@@ -148,13 +149,14 @@ def test_open_requests_are_bounded_in_bytes_together_and_short_ones_are_served(t
         receive(process)
         send(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         long = "x" * 3_900_000
-        rest = {"name": "sleep", "arguments": {"seconds": 0.5, "mark": "m"}}
+        rest = {"name": "sleep", "arguments": {"seconds": 50, "mark": "m"}}
         calls = [rpc(id, "tools/call", **rest, long=long) for id in range(10, 16)]
         send(process, *calls, rpc(20, "ping"))
         first = [receive(process) for _ in range(3)]
         refused = [each["id"] for each in first if "error" in each]
         assert refused == [14, 15] and "too long together" in first[0]["error"]["message"]
         assert {"jsonrpc": "2.0", "id": 20, "result": {}} in first
+        (tmp_path / "wake").touch()
         open_ones = {10, 11, 12, 13}
         while open_ones:
             open_ones.discard(receive(process).get("id", 0))
@@ -192,7 +194,7 @@ def test_what_the_server_itself_prints_is_no_message(tmp_path: Path) -> None:
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert answers[1]["result"]["content"][0]["text"] == "A"
 
 
@@ -216,7 +218,7 @@ def test_wrong_use_is_told_in_a_line(arguments: list[str], said: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert run.returncode == 2 and said in run.stderr and "Traceback" not in run.stderr
     assert run.stdout == ""

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -14,6 +16,7 @@ from mcp import Client
 from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
+from tests.helpers import PATIENCE_S
 
 from toolcell import Capability, PermissionTier, Supervisor, ToolContext, tool
 from toolcell.mcp import ServerBounds, ToolServer, mcp_metadata
@@ -67,7 +70,7 @@ class Requests:
         return answer.model_dump(by_alias=True)
 
     async def until_over(self, task: str) -> dict[str, Any]:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while True:
                 told = await self("tasks/get", taskId=task)
                 if told["status"] not in ("working",):
@@ -93,9 +96,9 @@ async def connected(
 
 async def test_a_task_runs_on_and_has_its_result_later(supervisor: Supervisor, tmp_path: Path) -> None:
     async with connected(supervisor, tmp_path) as request:
-        begun = await request("tools/call", name="count", arguments={"seconds": 1.5})
+        begun = await request("tools/call", name="count", arguments={"seconds": 5})
         assert begun["resultType"] == "task" and begun["status"] == "working"
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while "statusMessage" not in (told := await request("tasks/get", taskId=begun["taskId"])):
                 await anyio.sleep(0.05)
         assert told["statusMessage"] == "counting" and "result" not in told
@@ -146,8 +149,10 @@ async def test_a_task_asks_for_answers_and_for_approval(supervisor: Supervisor, 
         assert "call: too much" in str(await request.until_over(begun["taskId"]))
 
 
-async def test_tasks_are_bounded_and_belong_to_their_principal(supervisor: Supervisor, tmp_path: Path) -> None:
-    bounds = ServerBounds(tasks=2, task_s=1.0)
+async def test_tasks_are_bounded_and_belong_to_their_principal(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = ServerBounds(tasks=2, task_s=3600.0)
     async with (
         ToolServer(supervisor, workspace=tmp_path, bounds=bounds) as server,
         client_of(await server.principal("a")) as first,
@@ -159,7 +164,8 @@ async def test_tasks_are_bounded_and_belong_to_their_principal(supervisor: Super
             await request("tools/call", name="count", arguments={"seconds": 0})
         with pytest.raises(MCPError, match="There is no task"):
             await other("tasks/get", taskId=begun[0]["taskId"])
-        await anyio.sleep(1.1)
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0)
+        monkeypatch.setattr("toolcell.mcp.server.tasks.time", later)
         with pytest.raises(MCPError, match="There is no task"):
             await request("tasks/get", taskId=begun[0]["taskId"])
         assert (await request("tools/call", name="count", arguments={"seconds": 0}))["resultType"] == "task"
@@ -181,6 +187,7 @@ from pathlib import Path
 import anyio
 from toolcell import Supervisor
 from toolcell.mcp import ToolServer
+from tests.helpers import PATIENCE_S
 from tests.mcp.server.test_tasks import Requests, client_of, count, hello_later, write_slowly
 
 async def main(place: Path) -> None:
@@ -195,7 +202,7 @@ async def main(place: Path) -> None:
                 asking = await begun("hello_later")
                 await request.until_over(asking)
                 reading, writing = await begun("count", seconds=50), await begun("write_slowly", seconds=50)
-                with anyio.fail_after(20):
+                with anyio.fail_after(PATIENCE_S):
                     while "statusMessage" not in await request("tasks/get", taskId=reading):
                         await anyio.sleep(0.05)
                     while not (place / "work/begun").exists():

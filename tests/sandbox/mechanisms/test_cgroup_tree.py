@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import PATIENCE_S
 from tests.ordinary import AS_USER, USER
 from tests.sandbox.conftest import SOURCE, unified_controllers, unified_mount
 
@@ -108,7 +109,7 @@ def run_in(group: Path, *code: str, uid: int = 0, arguments: tuple[str, ...] = (
     if uid:
         paths = [*python_paths(), SOURCE]
         command = [sys.executable, "-I", str(AS_USER), str(uid), *paths, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=lambda: join([str(group)]))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=lambda: join([str(group)]))
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -192,7 +193,7 @@ def start_in() -> Iterator[Callable[[Path], list[int]]]:
         return [process.pid for process in started]
 
     yield start
-    assert [process.wait(5) for process in started] == [-9] * len(started)
+    assert [process.wait(PATIENCE_S) for process in started] == [-9] * len(started)
 
 
 @pytest.mark.unified
@@ -209,7 +210,7 @@ def test_a_delegated_group_limits_and_counts_what_runs_below_it(group: Path, uid
     assert answer["eats"] == -9 and answer["oom_kills"] == 1
     assert 32 * MIB < answer["peak"] <= 65 * MIB
     assert answer["forks"] != 0 and answer["refused"] >= 1 and answer["tasks"] >= 8 and answer["left"] == []
-    assert 0.3 <= answer["cpu_s"] < 5.0
+    assert answer["cpu_s"] >= 0.3
 
 
 @pytest.mark.unified

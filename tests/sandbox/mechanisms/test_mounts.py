@@ -243,7 +243,7 @@ print(shared())
 @pytest.mark.root
 def test_no_mount_below_the_root_spreads_either(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-c", PRIVATE, os.path.realpath(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["True", "[]"]
 
 

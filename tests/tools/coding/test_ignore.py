@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -94,26 +93,30 @@ def test_a_glob_is_a_regular_expression_of_whole_paths() -> None:
     [("*a" * 30 + "*b", "a" * 250), ("**/a/**/a/**/a/**/a/**/a/**/b", "a/" * 500 + "a"), ("**/**/**/b", "a/" * 500)],
 )
 def test_a_glob_of_many_stars_is_matched_in_little_time(glob: str, path: str) -> None:
-    began = time.process_time()
+    """A matcher that goes back to each star would not end."""
     assert not re.compile(pattern_of(glob)).fullmatch(path)
-    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(
     "line",
-    ["[a" * 50_000, "[[:a" * 50_000, "a" + " " * 100_000 + "b", "*a" * 50_000, "[]" * 50_000 + "[", "\\" * 99_999],
+    [
+        "[a" * 1_000_000,
+        "[[:a" * 1_000_000,
+        "a" + " " * 2_000_000 + "b",
+        "*a" * 1_000_000,
+        "[]" * 1_000_000 + "[",
+        "\\" * 1_999_999,
+    ],
+    ids=lambda line: line[:4],
 )
 def test_a_long_broken_rule_takes_no_time(line: str) -> None:
-    began = time.monotonic()
+    """In quadratic time, this would take an hour."""
     rules = NOTHING.below(f"{line}\n*.log\n", "")
     assert rules.has("a.log", "a.log") and not rules.has("a.py", "a.py")
-    assert time.monotonic() - began < 1
 
 
 def test_a_rule_with_an_open_bracket_matches_nothing_as_in_git() -> None:
     rules = NOTHING.below("[\na[\n[a][b\n", "")
     assert not any(rules.has(name, name) for name in ("[", "a[", "a[b"))
-    began = time.process_time()
     assert pattern_of("[" * 100_000) and pattern_of("[[:a:]" * 20_000) and pattern_of("[\\]" * 30_000)
-    assert time.process_time() - began < 2
     assert re.fullmatch(pattern_of("a[1].t[t"), "a1.t[t")
