@@ -23,11 +23,11 @@ def add(a: int, b: int, seconds: float = 0.0) -> int:
     return a + b
 
 
-@tool
+@tool(needs={"read"})
 def meet(ctx: ToolContext) -> str:
     """Say that the call runs, and wait for a file."""
     ctx.progress("here")
-    while not os.path.exists("go"):
+    while not os.path.exists(f"{ctx.workspace_root}/go"):
         time.sleep(0.01)
     return "met"
 

@@ -198,7 +198,7 @@ def row(
     fn: Callable[..., Any],
     kinds: str | tuple[str | None, ...] | None,
     *facts: Fact,
-    timeout: float = 8.0,
+    timeout: float = 100.0,
     arguments: dict[str, Any] | None = None,
     limits: dict[str, float] | None = None,
     uses: frozenset[Capability] = frozenset(),

@@ -77,10 +77,10 @@ async def test_a_cell_that_is_killed_while_it_starts_may_be_asked_for_again_and_
 ) -> None:
     async with supervise([echo]) as supervisor:
         error = None
-        for _again in range(10):  # on a busy machine, the cell may have answered before it is killed
+        for _again in range(50):  # on a busy machine, the cell may have answered before it is killed
             session = await supervisor.open_session("main", workspace=workspace)
             error = (await killed_while_it_starts(supervisor, session)).error
-            if error is not None:
+            if isinstance(error, SandboxUnavailable):
                 break
             await session.close()
         assert isinstance(error, SandboxUnavailable), error
