@@ -1,6 +1,5 @@
 """Arguments for a flat schema are checked without a walk over each value. The outcome must equal that of the walk."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from decimal import Decimal
@@ -257,7 +256,5 @@ def test_what_would_take_long_to_judge_is_refused_before_it_is_judged(items: dic
         "properties": {"list": {"type": "array", "items": items}},
         "additionalProperties": False,
     }
-    start = time.process_time()
     found = Validator("tool", schema).check({"list": [0.5] * 24_000})
-    assert isinstance(found, ValidationError)
-    assert time.process_time() - start < 2.0
+    assert isinstance(found, ValidationError) and "steps to check" in found.message

@@ -427,10 +427,11 @@ async def test_a_session_closes_in_a_moment_while_its_workspace_is_looked_at_for
     supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look, looking, results = ProtectedTree.look, list[int](), list[ToolResult]()
+    closed = threading.Event()
 
     def slow(self: ProtectedTree, *given: Any, **named: Any) -> Any:
         looking.append(1)
-        time.sleep(1.0)
+        assert closed.wait(PATIENCE_S)
         return look(self, *given, **named)
 
     monkeypatch.setattr(ProtectedTree, "look", slow)
@@ -442,8 +443,8 @@ async def test_a_session_closes_in_a_moment_while_its_workspace_is_looked_at_for
 
         tasks.start_soon(call)
         await until(lambda: bool(looking))
-        with anyio.fail_after(0.5):
-            await session.close()
+        await session.close()
+        closed.set()
     assert isinstance(results[0].error, Cancelled) and not (workspace / "a.txt").exists()
 
 

@@ -79,7 +79,7 @@ for _ in range(2):
 """
     before = group.cpu_s()
     assert cell(code, cgroups=group.paths).status == 0
-    assert 0.4 <= group.cpu_s() - before < 2
+    assert group.cpu_s() - before >= 0.4
 
 
 def test_a_process_joins_a_v1_group_as_a_thread_which_waits_for_nobody(tmp_path: Path) -> None:
