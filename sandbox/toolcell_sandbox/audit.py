@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, STATES, harmless_of, harmless_settings, is_settings, objection_to
+from .gitconfig import keys_in_words, redirected
+from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_settings, is_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -49,7 +50,9 @@ class Finding:
 
     path: str
     name: str
-    what: str  # "made", "changed", "moved", "refused", "removed", or "cut" if only the harmless settings were kept
+    what: str
+    """"made", "changed", "moved", "refused", "removed", "cut" if only the harmless settings were kept, or "redirected" if
+    the settings were kept and a fetch or a push may go elsewhere."""
     place: str
     names: Names = ()
     why: str = ""
@@ -116,6 +119,9 @@ class ProtectedTree:
         look, self.directories = walk.taken(), walk.directories
         if self._made:
             self._forget_reused(look)
+            for path, seen in look.found.items():
+                if self.is_made(path, seen, look) and self.objection(path, seen, range(len(seen.names))):
+                    look.harmful.add(path)
         return look
 
     def bound(self, look: Look, vocabulary: int = 0) -> tuple[Bound, ...]:
@@ -436,9 +442,11 @@ class _Audit:
         before = self._before.unknown or self._before.doubt
         unknown = before
         self._follow_drafts()
+        settings = self._settings()
         self._settle_drafts()
+        tree, look = self._tree, self._before
         for _ in range(ROUNDS):
-            tree, look = self._tree, self._look()
+            look = self._look()
             if look.root != self._before.root:
                 why = look.unknown or "the directory was moved or replaced while the call ran"
                 return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
@@ -464,8 +472,30 @@ class _Audit:
                     break
         else:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
+        self._tell_redirected(settings, look)
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
+
+    def _settings(self) -> dict[str, tuple[Seen, bytes]]:
+        """The git settings of repositories that were there, as they were before the call."""
+        drafts, found = self._tree.drafts, self._before.found
+        paths = [path for path in (drafts.paths if drafts is not None else ()) if path in found]
+        return {path: (found[path], drafts.original(path)) for path in paths if drafts is not None}
+
+    def _tell_redirected(self, settings: dict[str, tuple[Seen, bytes]], look: Look) -> None:
+        """Add a finding for each file of settings that was kept and by which a fetch or a push may go elsewhere."""
+        with self._moved.root() as root:
+            for path, (was, old) in settings.items():
+                now = look.found.get(path)
+                if now is None or as_before(now, was) or not protect(now.names, self._active):
+                    continue
+                raw = content(root, path, now)
+                keys = redirected(old, raw) if raw is not None else ()
+                if keys:
+                    whole = os.path.join(self._tree.root, path)
+                    self._moved.findings[f"{path}\0"] = Finding(
+                        whole, was.name, "redirected", whole, was.names, keys_in_words(keys), now.changed_ns
+                    )
 
     def _look(self) -> Look:
         tree = self._tree
@@ -583,8 +613,11 @@ class _Audit:
             return False
         before = self._before
         was = before.found.get(path)
+        if was is not None and as_before(seen, was):
+            # A repository that a call made is judged again, because the answer may depend on other paths.
+            return path not in before.harmful and self._tree.is_made(path, seen, before)
         if was is not None:
-            return not as_before(seen, was) or self._tree.is_made(path, seen, before)
+            return True
         if not before.unknown and protect(seen.names[: before.vocabularies], self._active):
             return True
         # The earlier look did not cover this path: decide by its change time.
