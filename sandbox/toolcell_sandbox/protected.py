@@ -124,7 +124,7 @@ GIT_PARTS: "Mapping[str, str]" = {
 }
 """The protected parts of a repository, to the name that protects each. They count at any path of the repository."""
 
-REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", "head", GIT_POINTER])
+REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", "head", "worktrees", GIT_POINTER])
 """The folded entries that mark a repository or the root of a work tree."""
 ANCHORED_PARTS = 3
 """The most components of a name with a leading `/`."""
@@ -138,8 +138,9 @@ def is_repository(entries: "Container[str]") -> bool:
 
 def is_git_directory(name: str, entries: "Container[str]") -> bool:
     """Whether git uses the directory with this name and these folded entries as its own: it is called `.git`, or is a
-    repository with a HEAD. Stricter than `is_repository`: any project may have links below `objects` and `refs`."""
-    return folded(name) == GIT_POINTER or ("head" in entries and is_repository(entries))
+    repository with a HEAD or with work trees, which have a HEAD each. Stricter than `is_repository`, because a project
+    with directories `objects` and `refs` may have links anywhere."""
+    return folded(name) == GIT_POINTER or (is_repository(entries) and ("head" in entries or "worktrees" in entries))
 
 
 def reason_of(name: str) -> str:

@@ -511,6 +511,21 @@ def test_a_link_is_moved_away_when_a_later_call_makes_its_directory_a_repository
     assert told(root, settled(tree, before, quarantine)) == {".git/x": "made"}
 
 
+def test_a_repository_without_a_head_that_work_trees_share_is_a_git_directory(
+    root: Path, quarantine: Quarantine
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    git("init", "-q", "-b", "main", "--bare", f"{root}/shared")
+    (root / "shared/worktrees/w").mkdir(parents=True)
+    (root / "shared/HEAD").rename(root / "shared/worktrees/w/HEAD")
+    put(root, "shared/worktrees/w/commondir", "../..\n")
+    put(root, "w/.git", "gitdir: ../shared/worktrees/w\n")
+    git("-C", str(root / "w"), "status")
+    (root / "shared/packed-refs").symlink_to("../target")
+    assert told(root, settled(tree, before, quarantine)) == {"shared/packed-refs": "made"}
+
+
 def test_a_link_in_a_git_directory_that_comes_and_goes_while_calls_run_is_found(
     root: Path, quarantine: Quarantine
 ) -> None:
