@@ -34,6 +34,8 @@ paths nearest to the root come first. The other paths are protected by the audit
 ROUNDS = 5  # the most looks after a call; an audit ends earlier if nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
 MAX_JUDGED = 10_000
+MAX_SETTINGS_BYTES = 1024 * 1024  # of repositories that calls made, kept to find changed remotes
+_NO_SETTINGS = frozenset(SETTINGS).isdisjoint
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 """The most findings that a sweep keeps, and the most bytes of their paths in sum."""
@@ -51,8 +53,8 @@ class Finding:
     path: str
     name: str
     what: str
-    """"made", "changed", "moved", "refused", "removed", "cut" if only the harmless settings were kept, or "redirected" if
-    the settings were kept and a fetch or a push may go elsewhere."""
+    """Either "made", "changed", "moved", "refused", "removed", "cut" if only the harmless settings were kept, or
+    "redirected" if the settings were kept and a fetch or a push may go elsewhere."""
     place: str
     names: Names = ()
     why: str = ""
@@ -119,10 +121,25 @@ class ProtectedTree:
         look, self.directories = walk.taken(), walk.directories
         if self._made:
             self._forget_reused(look)
-            for path, seen in look.found.items():
-                if self.is_made(path, seen, look) and self.objection(path, seen, range(len(seen.names))):
-                    look.harmful.add(path)
+            self._judge_made(look)
         return look
+
+    def _judge_made(self, look: Look) -> None:
+        """Note the state of the repositories that calls made: a person may have changed them since."""
+        made = {path: seen for path, seen in look.found.items() if self.is_made(path, seen, look)}
+        look.harmful.update(path for path, seen in made.items() if self.objection(path, seen, range(len(seen.names))))
+        room, settings = MAX_SETTINGS_BYTES, [path for path, seen in made.items() if not _NO_SETTINGS(seen.names)]
+        if not settings:
+            return
+        try:
+            with Root(self.root) as root:
+                for path in settings:
+                    raw = content(root, path, made[path], room)
+                    if raw is not None:
+                        room -= len(raw)
+                        look.settings[path] = raw
+        except OSError as error:
+            look.unknown = look.unknown or said(error)
 
     def bound(self, look: Look, vocabulary: int = 0) -> tuple[Bound, ...]:
         """The paths of a look that mounts can protect: files, directories, and pins of the directories above them."""
@@ -479,8 +496,10 @@ class _Audit:
     def _settings(self) -> dict[str, tuple[Seen, bytes]]:
         """The git settings of repositories that were there, as they were before the call."""
         drafts, found = self._tree.drafts, self._before.found
-        paths = [path for path in (drafts.paths if drafts is not None else ()) if path in found]
-        return {path: (found[path], drafts.original(path)) for path in paths if drafts is not None}
+        originals = {path: drafts.original(path) for path in drafts.paths} if drafts is not None else {}
+        return {
+            path: (found[path], raw) for path, raw in {**originals, **self._before.settings}.items() if path in found
+        }
 
     def _tell_redirected(self, settings: dict[str, tuple[Seen, bytes]], look: Look) -> None:
         """Add a finding for each file of settings that was kept and by which a fetch or a push may go elsewhere."""

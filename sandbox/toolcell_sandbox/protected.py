@@ -64,8 +64,8 @@ _RUNS_BY_ITSELF = {
         /.gitpod.yml /.replit""",
     "an agent starts the servers and hooks that it names": """
         /.mcp.json /.claude /.claude.json /.cursor /.codex /.gemini /.qwen /.windsurf /.continue /.roo /.kiro /.junie
-        /.amazonq /.opencode /.agents /opencode.json /opencode.jsonc /.aider.conf.yml /.clinerules/hooks /.github/hooks /.factory
-        /crush.json /.crush.json /toolcell.toml""",
+        /.amazonq /.opencode /.agents /opencode.json /opencode.jsonc /.aider.conf.yml /.clinerules/hooks /.github/hooks
+        /.factory /crush.json /.crush.json /toolcell.toml""",
     "a debugger, a prompt or a client that is started there runs it": """
         /.gdbinit /.gdbearlyinit /.lldbinit /.pdbrc /.pythonrc /.pythonrc.py /.psqlrc /.sqliterc /.irbrc /.pryrc
         /.Rprofile /.RData /.Renviron /.ghci /.iex.exs /.ocamlinit /.octaverc /.perldb /.psysh.php /.latexmkrc
@@ -86,7 +86,8 @@ _PROJECT_CODE = {
     "a package manager runs what it says": """
         .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml
         bunfig.toml .bundle/config .mvn""",
-    "a runtime or a compiler is loaded from where it says": ".pnp.cjs .pnp.loader.mjs rust-toolchain rust-toolchain.toml",
+    "a runtime or a compiler is loaded from where it says": """
+        .pnp.cjs .pnp.loader.mjs rust-toolchain rust-toolchain.toml""",
 }
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"

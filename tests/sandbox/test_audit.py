@@ -415,7 +415,15 @@ def repositories_of_all_kinds(root: Path) -> list[str]:
     return ["r/.git", "r/.git/modules/m", "r/.git/worktrees/tree", "bare", "apart"]
 
 
-PLANTED = ["logs/HEAD", "MERGE_MSG", "packed-refs", "info/sparse-checkout", "refs/heads", "rebase-merge/message", "x/y/z"]
+PLANTED = [
+    "logs/HEAD",
+    "MERGE_MSG",
+    "packed-refs",
+    "info/sparse-checkout",
+    "refs/heads",
+    "rebase-merge/message",
+    "x/y/z",
+]
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "link to a directory", "FIFO", "socket"])
@@ -439,7 +447,7 @@ def test_in_a_git_directory_a_call_leaves_regular_files_and_directories(
             elif kind == "socket":
                 os.mknod(path, stat.S_IFSOCK | 0o600)
             else:
-                path.symlink_to({"link": root / "target", "dangling link": "nowhere"}.get(kind, root))
+                path.symlink_to({"link": f"{root}/target", "dangling link": "nowhere"}.get(kind, str(root)))
             planted.add(f"{repository}/{part}")
     findings = settled(tree, before, quarantine)
     assert told(root, findings) == dict.fromkeys(planted, "made")

@@ -857,6 +857,9 @@ async def test_what_a_person_sets_between_calls_in_a_repository_that_a_call_made
     result = await session.call("shell", {"command": "git -C r config alias.x '!evil'"})
     assert "'r/.git/config'" in told(result) and "alias.x" in told(result)
     assert "st = status" in (workspace / "r/.git/config").read_text() and "evil" not in told(result)
+    assert not (await session.call("shell", {"command": "git -C r remote add origin https://example.org/a"})).notices
+    result = await session.call("shell", {"command": "git -C r config remote.origin.url https://example.org/b"})
+    assert "may go elsewhere by it now: it changes 'remote.origin.url'" in told(result)
     both = await session.call("shell", {"command": "git init -q s && git -C s config alias.x '!evil'"})
     assert "'s/.git/config' was kept without" in told(both)
     assert "evil" not in (workspace / "s/.git/config").read_text()

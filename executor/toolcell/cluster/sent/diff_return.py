@@ -77,6 +77,4 @@ def _applied(
         if entry.size:
             contents.copy(entry.content, fd)
 
-    return apply(
-        root, diff, fill, protected=protected, exclusions=copy.rules, policy=policy, quarantine=quarantine
-    )
+    return apply(root, diff, fill, protected=protected, exclusions=copy.rules, policy=policy, quarantine=quarantine)

@@ -59,7 +59,7 @@ def returns(tmp_path: Path) -> Returns:
 
 
 EARLIER: dict[str, bytes | str | None] = {
-    "r/config": b"[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = \"touch EVIL; false\"\n[user]\n\tname = Ada\n",
+    "r/config": b'[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = "touch EVIL; false"\n[user]\n\tname = Ada\n',
     "r/hooks/post-checkout": b"#!/bin/sh\ntouch EVIL\n",
     "r/logs/HEAD": "../notes",
     "sub/.vscode/tasks.json": b"{}",
