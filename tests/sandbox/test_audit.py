@@ -605,6 +605,30 @@ def test_what_a_call_made_harmful_by_another_path_is_judged_though_it_did_not_ch
     assert told(root, settled(tree, before, quarantine)) == {"r/.git": "changed"}
 
 
+def test_a_remote_that_a_call_changes_at_another_place_is_told_too(root: Path, quarantine: Quarantine) -> None:
+    for name in ("a", "b", "c"):
+        git("init", "-q", "-b", "main", f"{root}/{name}")
+        git("-C", f"{root}/{name}", "config", "remote.origin.url", "https://example.org/mine")
+        git("-C", f"{root}/{name}", "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", f"{root}/b", "worktree", "add", "-q", f"{root}/w")
+    drafts = Drafts(lambda _directory: None)
+    tree = ProtectedTree(str(root), DEFAULT_PROTECTED, drafts=drafts)
+    before = tree.look()
+    assert tree.bound(before)
+    (root / "a").rename(root / "aside")
+    git("init", "-q", f"{root}/a")
+    git("-C", f"{root}/a", "config", "remote.origin.url", "https://example.org/evil")
+    put(root, "b/.git/worktrees/w/config.worktree", '[remote "origin"]\n\turl = https://example.org/evil\n')
+    git("init", "-q", f"{root}/new")
+    git("-C", f"{root}/new", "config", "remote.origin.url", "https://example.org/new")
+    assert told(root, settled(tree, before, quarantine)) == {
+        "a/.git/config": "redirected",
+        "b/.git/worktrees/w/config.worktree": "redirected",
+    }
+    assert settled(tree, tree.look(), quarantine) == []
+    drafts.close()
+
+
 def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine) -> None:
     outside = tmp_path / "outside"
     put(outside, ".vscode/tasks.json")

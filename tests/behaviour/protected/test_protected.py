@@ -798,11 +798,14 @@ ELSEWHERE = {
     "git config remote.origin.pushurl https://example.org/evil": "remote.origin.pushurl",
     "git config remote.pushDefault https://example.org/evil": "remote.pushdefault",
     "git config branch.main.pushRemote https://example.org/evil": "branch.main.pushremote",
+    "git config extensions.worktreeConfig true && git config --worktree remote.origin.url https://example.org/evil": (
+        "remote.origin.url"
+    ),
     "git config core.fsmonitor x; git config remote.origin.push main:x": "remote.origin.push",
 }
 
 
-@pytest.mark.parametrize(("command", "key"), ELSEWHERE.items(), ids=ELSEWHERE.values())
+@pytest.mark.parametrize(("command", "key"), ELSEWHERE.items(), ids=[*"abcdef"])
 async def test_a_call_that_changes_a_remote_that_was_there_is_told_and_keeps_its_result(
     supervisor: Supervisor, workspace: Path, command: str, key: str
 ) -> None:
@@ -812,9 +815,8 @@ async def test_a_call_that_changes_a_remote_that_was_there_is_told_and_keeps_its
     profile = Profile.for_kind("main").replace(quarantined="tell" if ";" in command else "deny")
     session = await supervisor.open_session("main", workspace=workspace, profile=profile)
     result = await session.call("shell", {"command": command})
-    assert f"'.git/config' was kept, but git fetch and git push may go elsewhere by it now: it changes '{key}'" in told(
-        result
-    )
+    said = f"' was kept, but git fetch and git push may go elsewhere by it now: it changes '{key}'"
+    assert said in told(result) and told(result).count(said) == 1
     assert result.error is None and "token" not in told(result)
     assert "fsmonitor" in told(result) or ";" not in command
     assert (await anyio.run_process([*git, key])).stdout.decode().strip() in command
