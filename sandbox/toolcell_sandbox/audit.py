@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .gitconfig import keys_in_words, redirected
+from .gitconfig import keys_in_words
 from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_settings, is_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
@@ -283,13 +283,6 @@ def _repositories_and_pointers(look: Look) -> dict[str, tuple[int, int]]:
     return {**look.repositories, **pointers}
 
 
-def _repository_of(path: str) -> str:
-    """The repository whose settings a file of settings belongs to: its own, or the one of its linked work tree."""
-    own = os.path.dirname(path)
-    above, _, kind = os.path.dirname(own).rpartition("/")
-    return above if kind == "worktrees" else own
-
-
 def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str, ...]:
     """The directories above a protected path that must not be replaced, outermost first."""
     if name.startswith("/"):
@@ -509,28 +502,12 @@ class _Audit:
         }
 
     def _tell_redirected(self, settings: dict[str, tuple[Seen, bytes]], look: Look) -> None:
-        """Add a finding for each repository whose settings were changed so that a fetch or a push may go elsewhere. Its
-        files are compared together: a new `config.worktree` overrides `config`."""
-        of_repository: dict[str, set[str]] = {}
-        for path in settings:
-            of_repository.setdefault(_repository_of(path), set()).add(path)
-        files: Found = {}
-        for path, seen in look.found.items() if settings else ():
-            known = None if _NO_SETTINGS(seen.names) else of_repository.get(_repository_of(path))
-            if known is not None:
-                known.add(path)
-                files[path] = seen
+        """Add a finding for each repository with changed remotes."""
         with self._moved.root() as root:
-            for paths in map(sorted, of_repository.values()):
-                old = {path: settings[path][1] for path in paths if path in settings}
-                now = {path: old.get(path, b"") for path in paths if path in files}
-                were = {path: settings[path][0] if path in old else self._before.found.get(path) for path in now}
-                changed = [path for path, was in were.items() if was is None or not as_before(files[path], was)]
-                now |= {path: content(root, path, files[path]) or b"" for path in changed}
-                keys = redirected(b"\n".join(old.values()), b"\n".join(now.values())) if changed else ()
-                if keys and protect(files[changed[0]].names, self._active):
-                    seen, whole = files[changed[0]], os.path.join(self._tree.root, changed[0])
-                    self._moved.findings[f"{changed[0]}\0"] = Finding(
+            for path, keys in repositories.redirected(root, settings, self._before, look).items():
+                seen, whole = look.found[path], os.path.join(self._tree.root, path)
+                if protect(seen.names, self._active):
+                    self._moved.findings[f"{path}\0"] = Finding(
                         whole, seen.name, "redirected", whole, seen.names, keys_in_words(keys), seen.changed_ns
                     )
 
