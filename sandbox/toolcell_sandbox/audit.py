@@ -22,7 +22,7 @@ from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_s
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
-from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
+from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, Matcher, folded, matcher, reason_of
 from .quarantine import Quarantine
 from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
 from .view import Bound
@@ -288,6 +288,9 @@ def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str
     if name.startswith("/"):
         parts, count = path.split("/"), name.count("/") - 1
         return tuple("/".join(parts[:end]) for end in range(len(parts) - count, len(parts)))
+    if name == GIT_ODD:
+        parts = path.split("/")
+        return tuple("/".join(parts[:end]) for end in range(1, len(parts)) if GIT_POINTER in map(folded, parts[:end]))
     above = matching.leading(path, directory=stat.S_ISDIR(seen.mode))
     repository = os.path.dirname(path)
     return above or ((repository,) if repository and name in GIT_PARTS.values() else ())
