@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, STATES, harmless_of, harmless_settings, is_settings, objection_to
+from .gitconfig import keys_in_words
+from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_settings, is_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
-from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
+from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, Matcher, folded, matcher, reason_of
 from .quarantine import Quarantine
 from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
 from .view import Bound
@@ -33,6 +34,8 @@ paths nearest to the root come first. The other paths are protected by the audit
 ROUNDS = 5  # the most looks after a call; an audit ends earlier if nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
 MAX_JUDGED = 10_000
+MAX_SETTINGS_BYTES = 1024 * 1024  # of repositories that calls made, kept to find changed remotes
+_NO_SETTINGS = frozenset(SETTINGS).isdisjoint
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 """The most findings that a sweep keeps, and the most bytes of their paths in sum."""
@@ -49,7 +52,9 @@ class Finding:
 
     path: str
     name: str
-    what: str  # "made", "changed", "moved", "refused", "removed", or "cut" if only the harmless settings were kept
+    what: str
+    """Either "made", "changed", "moved", "refused", "removed", "cut" if only the harmless settings were kept, or
+    "redirected" if the settings were kept and a fetch or a push may go elsewhere."""
     place: str
     names: Names = ()
     why: str = ""
@@ -116,7 +121,25 @@ class ProtectedTree:
         look, self.directories = walk.taken(), walk.directories
         if self._made:
             self._forget_reused(look)
+            self._judge_made(look)
         return look
+
+    def _judge_made(self, look: Look) -> None:
+        """Note the state of the repositories that calls made: a person may have changed them since."""
+        made = {path: seen for path, seen in look.found.items() if self.is_made(path, seen, look)}
+        look.harmful.update(path for path, seen in made.items() if self.objection(path, seen, range(len(seen.names))))
+        room, settings = MAX_SETTINGS_BYTES, [path for path, seen in made.items() if not _NO_SETTINGS(seen.names)]
+        if not settings:
+            return
+        try:
+            with Root(self.root) as root:
+                for path in settings:
+                    raw = content(root, path, made[path], room)
+                    if raw is not None:
+                        room -= len(raw)
+                        look.settings[path] = raw
+        except OSError as error:
+            look.unknown = look.unknown or said(error)
 
     def bound(self, look: Look, vocabulary: int = 0) -> tuple[Bound, ...]:
         """The paths of a look that mounts can protect: files, directories, and pins of the directories above them."""
@@ -265,6 +288,9 @@ def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str
     if name.startswith("/"):
         parts, count = path.split("/"), name.count("/") - 1
         return tuple("/".join(parts[:end]) for end in range(len(parts) - count, len(parts)))
+    if name == GIT_ODD:
+        parts = path.split("/")
+        return tuple("/".join(parts[:end]) for end in range(1, len(parts)) if GIT_POINTER in map(folded, parts[:end]))
     above = matching.leading(path, directory=stat.S_ISDIR(seen.mode))
     repository = os.path.dirname(path)
     return above or ((repository,) if repository and name in GIT_PARTS.values() else ())
@@ -436,9 +462,11 @@ class _Audit:
         before = self._before.unknown or self._before.doubt
         unknown = before
         self._follow_drafts()
+        settings = self._settings()
         self._settle_drafts()
+        tree, look = self._tree, self._before
         for _ in range(ROUNDS):
-            tree, look = self._tree, self._look()
+            look = self._look()
             if look.root != self._before.root:
                 why = look.unknown or "the directory was moved or replaced while the call ran"
                 return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
@@ -464,8 +492,27 @@ class _Audit:
                     break
         else:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
+        self._tell_redirected(settings, look)
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
+
+    def _settings(self) -> dict[str, tuple[Seen, bytes]]:
+        """The git settings of repositories that were there, as they were before the call."""
+        drafts, found = self._tree.drafts, self._before.found
+        originals = {path: drafts.original(path) for path in drafts.paths} if drafts is not None else {}
+        return {
+            path: (found[path], raw) for path, raw in {**originals, **self._before.settings}.items() if path in found
+        }
+
+    def _tell_redirected(self, settings: dict[str, tuple[Seen, bytes]], look: Look) -> None:
+        """Add a finding for each repository with changed remotes."""
+        with self._moved.root() as root:
+            for path, keys in repositories.redirected(root, settings, self._before, look).items():
+                seen, whole = look.found[path], os.path.join(self._tree.root, path)
+                if protect(seen.names, self._active):
+                    self._moved.findings[f"{path}\0"] = Finding(
+                        whole, seen.name, "redirected", whole, seen.names, keys_in_words(keys), seen.changed_ns
+                    )
 
     def _look(self) -> Look:
         tree = self._tree
@@ -583,8 +630,11 @@ class _Audit:
             return False
         before = self._before
         was = before.found.get(path)
+        if was is not None and as_before(seen, was):
+            # A repository that a call made is judged again, because the answer may depend on other paths.
+            return path not in before.harmful and self._tree.is_made(path, seen, before)
         if was is not None:
-            return not as_before(seen, was) or self._tree.is_made(path, seen, before)
+            return True
         if not before.unknown and protect(seen.names[: before.vocabularies], self._active):
             return True
         # The earlier look did not cover this path: decide by its change time.

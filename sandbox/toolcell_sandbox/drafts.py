@@ -71,6 +71,10 @@ class Drafts:
             return None
         return draft
 
+    def original(self, path: str) -> bytes:
+        """The content of the original at the last `offer` or `settle`."""
+        return self._of[path].original
+
     def original_of(self, link: str) -> bytes | None:
         """The original's content, by the target of a link to a copy: a call may copy a repository with its link."""
         return next((draft.original for draft in self._of.values() if link == f"{draft.place}/config"), None)

@@ -150,9 +150,60 @@ def harmless_part(
 
 
 def in_words(keys: tuple[str, ...]) -> str:
-    """A text for a model about the removed settings: the first five of these keys."""
+    """A text for a model about the removed settings."""
+    return f"settings that are not known to be harmless: {keys_in_words(keys)}"
+
+
+def keys_in_words(keys: tuple[str, ...]) -> str:
+    """The first five of these keys, for a model."""
     more = f" and {len(keys) - MAX_KEYS:,} more" if len(keys) > MAX_KEYS else ""
-    return f"settings that are not known to be harmless: {', '.join(map(_shown, keys[:MAX_KEYS]))}{more}"
+    return f"{', '.join(map(_shown, keys[:MAX_KEYS]))}{more}"
+
+
+def redirected(old: bytes, new: bytes) -> tuple[str, ...]:
+    """The changed keys by which a fetch or a push may go elsewhere than it did with the old settings.
+
+    A remote that is added, renamed or removed redirects nothing by itself, nor does a new branch that follows a remote
+    that was there.
+    """
+    try:
+        before, after = _by_key(parse(old)), _by_key(parse(new))
+    except NotRead:
+        return ()
+    known = {value for name in _remotes(before) for value in _urls(before, name)}
+    both, lost = _remotes(before) & _remotes(after), _remotes(before) - _remotes(after)
+
+    def is_elsewhere(key: str, was: list[str], now: list[str]) -> bool:
+        section, _, rest = key.partition(".")
+        sub, _, name = rest.rpartition(".")
+        if section == "remote" and sub:
+            return sub in both or bool(lost and name in ("url", "pushurl") and not known.issuperset(now))
+        if key == "remote.pushdefault" or (section == "branch" and name in ("remote", "pushremote")):
+            if was and now:
+                return _urls(before, was[-1]) != _urls(after, now[-1])
+            return now[-1] != "." and not known.issuperset(_urls(after, now[-1])) if now else name != "remote"
+        return section in ("branch", "submodule") and name in ("merge", "url") and bool(was and now)
+
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    return tuple(key for key in keys if is_elsewhere(key, before.get(key, []), after.get(key, [])))
+
+
+def _by_key(entries: Iterable[Variable]) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for entry in entries:
+        values.setdefault(entry.key, []).append(entry.value or "")
+    return values
+
+
+def _remotes(settings: dict[str, list[str]]) -> set[str]:
+    names = (key.removeprefix("remote.").rpartition(".")[0] for key in settings if key.startswith("remote."))
+    return {name for name in names if name}
+
+
+def _urls(settings: dict[str, list[str]], remote: str) -> list[str]:
+    """The URLs of a remote; the name itself if there is no such remote, because git takes it as a URL."""
+    urls = [value for key in ("url", "pushurl") for value in settings.get(f"remote.{remote}.{key}", [])]
+    return urls or [remote]
 
 
 def _boolean(value: str) -> bool:
@@ -204,6 +255,11 @@ def _key_id(value: str) -> bool:
     return _KEY_ID.fullmatch(value) is not None
 
 
+def _ref_storage(value: str) -> bool:
+    """A format. Git 2.55 also takes a URI, whose path it writes to."""
+    return value in ("files", "reftable")
+
+
 def _comment(value: str) -> bool:
     return value == "auto" or (len(value) == 1 and "!" <= value <= "~" and not value.isalnum())
 
@@ -245,7 +301,7 @@ _RULES: dict[str, _Rule] = {
         _boolean,
         """core.filemode core.bare core.ignorecase core.precomposeunicode core.symlinks
         core.quotepath core.trustctime core.sparsecheckout core.sparsecheckoutcone core.commitgraph
-        core.multipackindex core.prefersymlinkrefs core.longpaths core.fscache core.preloadindex
+        core.multipackindex core.longpaths core.fscache core.preloadindex
         core.splitindex extensions.worktreeconfig extensions.preciousobjects extensions.relativeworktrees
         user.useconfigonly pull.ff-only push.followtags push.autosetupremote push.useforceifincludes
         fetch.prune fetch.prunetags fetch.writecommitgraph fetch.showforcedupdates fetch.fsckobjects
@@ -265,7 +321,7 @@ _RULES: dict[str, _Rule] = {
         _either,
         """core.logallrefupdates core.autocrlf core.safecrlf core.abbrev core.untrackedcache core.eol
         core.checkstat core.hidedotfiles core.notesref core.whitespace extensions.objectformat
-        extensions.compatobjectformat extensions.refstorage init.defaultbranch init.defaultobjectformat
+        extensions.compatobjectformat init.defaultbranch init.defaultobjectformat
         pull.rebase pull.ff push.default push.recursesubmodules fetch.recursesubmodules
         fetch.negotiationalgorithm merge.ff merge.conflictstyle merge.renames merge.log merge.stat
         merge.directoryrenames diff.renames diff.algorithm diff.colormoved diff.colormovedws diff.submodule
@@ -279,6 +335,7 @@ _RULES: dict[str, _Rule] = {
         core.fsync core.fsyncmethod maintenance.strategy notes.rewritemode index.threads i18n.commitencoding
         i18n.logoutputencoding pack.allowpackreuse""",
     ),
+    **_rules(_ref_storage, "extensions.refstorage"),
     **_rules(_sort, "branch.sort tag.sort versionsort.suffix"),
     **_rules(_shared, "core.sharedrepository"),
     **_rules(_strategies, "pull.octopus pull.twohead"),
@@ -304,18 +361,18 @@ _RULES: dict[str, _Rule] = {
     # with a subsection of any name
     **_rules(
         _url,
-        """remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl
+        """remote.pushdefault checkout.defaultremote remote.*.url remote.*.pushurl
         submodule.*.url branch.*.remote branch.*.pushremote""",
     ),
     **_rules(_refspec, "remote.*.fetch remote.*.push branch.*.merge"),
     **_rules(
         _boolean,
         """remote.*.mirror remote.*.prune remote.*.prunetags remote.*.skipdefaultupdate remote.*.skipfetchall
-        remote.*.promisor submodule.*.active submodule.*.shallow""",
+        submodule.*.active submodule.*.shallow""",
     ),
     **_rules(
         _either,
-        """remote.*.partialclonefilter remote.*.followremotehead branch.*.rebase submodule.*.branch
+        """remote.*.followremotehead branch.*.rebase submodule.*.branch
         submodule.*.ignore submodule.*.fetchrecursesubmodules""",
     ),
     **_rules(_prose, "branch.*.description"),

@@ -14,7 +14,7 @@ from functools import lru_cache
 from . import walker
 from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, harmless_part, in_words, is_inside, objection, parse
 from .gitstate import MAX_STATE_BYTES, STATE
-from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES, folded, reason_of
+from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, GIT_STATES, folded, reason_of
 from .seen import Seen, facts_of
 from .walker import Root
 
@@ -32,8 +32,10 @@ def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
     """
     if stat.S_ISDIR(seen.mode) and (name in STATES or (name == GIT_PARTS["hooks"] and _is_hooks(path))):
         return ""  # the files in it are judged one by one
+    if name == GIT_ODD:
+        return "" if stat.S_ISREG(seen.mode) or stat.S_ISDIR(seen.mode) else reason_of(name)
     part = folded(os.path.basename(path))
-    if name in STATES and part not in STATE and part not in GIT_STATES:
+    if name in STATES and part not in STATE and part not in GIT_STATES and stat.S_ISREG(seen.mode):
         return ""  # git takes no command and no program from it
     raw = content(root, path, seen, MAX_STATE_BYTES if name in STATES else MAX_BYTES)
     if raw is None:
@@ -138,7 +140,7 @@ _JUDGES = {
 }
 
 
-JUDGED = frozenset(_JUDGES)
+JUDGED = frozenset([*_JUDGES, GIT_ODD])
 """The protected names whose files may stay, depending on their content."""
 
 

@@ -15,11 +15,13 @@ from . import walker
 from .protected import (
     ANCHORED_PARTS,
     GIT_DIRECTORIES,
+    GIT_ODD,
     GIT_PARTS,
     GIT_POINTER,
     REPOSITORY_MARKS,
     Matcher,
     folded,
+    is_git_directory,
     is_repository,
     quick,
 )
@@ -41,6 +43,7 @@ class Directory:
     repository: bool = False  # git would use it as one
     complete: bool = False  # it has the content of a repository, not only the name
     work_tree: bool = False  # the root of a repository's work tree
+    of_git: bool = False  # git's own directory, or below one
     children: "dict[str, Directory] | None" = None
     files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected files, with their facts at the last look
 
@@ -88,8 +91,13 @@ class Vocabularies:
         """Whether a path that ends in this component may be protected by a name of its own. Fast, for walks."""
         return any(each.apart or each.matcher.may_end_in(name) for each in self.all_of)
 
+    @property
+    def odd(self) -> Names:
+        """The names of an entry of a git directory that is neither a regular file nor a directory."""
+        return tuple(GIT_ODD if each.matcher.has_pointer else "" for each in self.all_of)
+
     def names_of(self, above: Names, path: str, name: str, kind: str, starts: tuple[int, ...]) -> Names:
-        """The names of a path with the last component `name`. `kind` is "directory", "link" or "other"."""
+        """The names of a path with the last component `name`. `kind` is "directory", "link", "file" or "other"."""
         return tuple(each.name_of(own, path, name, kind, starts) for each, own in zip(self.all_of, above, strict=True))
 
 
@@ -237,8 +245,10 @@ class Walk:
                     entries.append((each.name, "directory"))
                 elif each.is_symlink():
                     entries.append((each.name, "link"))
-                elif inherits or name in GIT_PARTS or self._words.may_matter(each.name):
+                elif not each.is_file(follow_symlinks=False):
                     entries.append((each.name, "other"))
+                elif inherits or name in GIT_PARTS or self._words.may_matter(each.name):
+                    entries.append((each.name, "file"))
         self._shape(frame, marks)
         self._name(node, frame, entries)
         node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy
@@ -248,8 +258,9 @@ class Walk:
         node, work_tree = frame.node, GIT_POINTER in marks
         node.complete = is_repository(marks)
         node.repository = node.complete or folded(frame.name) == GIT_POINTER
-        if work_tree != node.work_tree:
-            node.children, node.work_tree = None, work_tree
+        of_git = (frame.depth > 0 and self._frames[-2].node.of_git) or is_git_directory(frame.name, marks)
+        if (work_tree, of_git) != (node.work_tree, node.of_git):
+            node.children, node.work_tree, node.of_git = None, work_tree, of_git
         if work_tree and frame.depth:
             frame.starts = *frame.starts, frame.depth
 
@@ -271,7 +282,9 @@ class Walk:
                 and (kind != "directory" or part in GIT_DIRECTORIES)
             ):
                 as_git = self._words.names_of(node.names, f"{GIT_POINTER}/{name}", name, kind, ())
-                names = tuple(own if own != "" else other for own, other in zip(names, as_git, strict=True))
+                names = _or(names, as_git)
+            if node.of_git and kind in ("link", "other"):
+                names = _or(names, self._words.odd)
             if kind == "directory":
                 child = old.get(name)
                 children[name] = child if child is not None and child.names == names else Directory(names)
@@ -335,3 +348,8 @@ class Walk:
             if oldest.fd >= 0:
                 os.close(oldest.fd)
                 oldest.fd = -1
+
+
+def _or(names: Names, others: Names) -> Names:
+    """For each vocabulary the name in `names`, or else the one in `others`."""
+    return tuple(own if own != "" else other for own, other in zip(names, others, strict=True))

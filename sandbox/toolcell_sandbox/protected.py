@@ -9,7 +9,12 @@ tests, builds or pushes the project. A profile protects it on demand, by the wor
 
 A name is a pattern of path components. It protects what it matches, and everything below. It has one of two reaches:
 any depth below a writable root; or, with a leading `/`, only the root itself and the root of each repository below it.
-`*` matches a part of a component, `**` one or more components.
+`*` matches a part of a component, `**` one or more components. The rule: a name holds at any depth if its program reads
+it while somebody works in a directory above or changes into the directory (git, direnv). It holds in the roots alone if
+a person must open or start something in the very directory (an editor, an agent, a debugger).
+
+Git follows a link in its own directory and writes to the target, with text that a commit chooses. So where `.git` is
+protected, everything in a git directory that is neither a regular file nor a directory is protected too.
 
 Names are compared after NFKC normalisation and case folding, without invisible characters, trailing dots and trailing
 spaces, because a host's file system may treat such names as equal. Invisible characters are those of category Cf, which
@@ -28,6 +33,10 @@ if TYPE_CHECKING:
 GIT_POINTER = ".git"
 """The one name that protects files only, not directories: every commit writes to the directory `.git`."""
 
+GIT_ODD = ".git/**"
+"""Stands for the entries of a git directory, at any depth, that are neither regular files nor directories. It is not in
+the table: it holds where `.git` is protected."""
+
 _RUNS_BY_ITSELF = {
     "it points git at a repository elsewhere": GIT_POINTER,
     "git runs these programs": ".git/hooks",
@@ -35,8 +44,15 @@ _RUNS_BY_ITSELF = {
     "git takes its settings from where it points": ".git/commondir",
     "git runs what it says when a stopped rebase, cherry-pick or am goes on": """
         .git/rebase-merge .git/rebase-apply .git/sequencer""",
+    "lazygit is told by it which programs to run": ".lazygit.yml .git/lazygit.yml",
     "Mercurial is told by it which programs to run": ".hg/hgrc .hg/hgrc-not-shared .hg/sharedpath",
+    "Sapling is told by it which programs to run": ".sl/config .sl/sharedpath",
+    "Jujutsu is told by it which programs to run": ".jj/repo/config.toml .jj/workspace-config.toml",
+    "Darcs is told by it which programs to run": "_darcs/prefs/defaults",
     "a shell runs it on entering the directory": ".envrc .autoenv .autoenv.zsh",
+    "a version manager takes programs from where it says, and runs its hooks": """
+        .tool-versions mise.toml .mise.toml mise.local.toml .mise.local.toml .mise/config.toml mise/config.toml
+        .rtx.toml""",
     "a shell, a terminal or a login reads it": """
         /.bashrc /.bash_profile /.bash_login /.bash_logout /.bash_aliases /.profile /.zshrc /.zshenv /.zprofile /.zlogin
         /.zlogout /.kshrc /.cshrc /.tcshrc /.login /.inputrc /.tmux.conf /.screenrc /.xinitrc /.xprofile /.xsession
@@ -48,8 +64,8 @@ _RUNS_BY_ITSELF = {
         /.gitpod.yml /.replit""",
     "an agent starts the servers and hooks that it names": """
         /.mcp.json /.claude /.claude.json /.cursor /.codex /.gemini /.qwen /.windsurf /.continue /.roo /.kiro /.junie
-        /.amazonq /.opencode /opencode.json /opencode.jsonc /.aider.conf.yml /.clinerules/hooks /.github/hooks /.factory
-        /crush.json /.crush.json /toolcell.toml""",
+        /.amazonq /.opencode /.agents /opencode.json /opencode.jsonc /.aider.conf.yml /.clinerules/hooks /.github/hooks
+        /.factory /crush.json /.crush.json /toolcell.toml""",
     "a debugger, a prompt or a client that is started there runs it": """
         /.gdbinit /.gdbearlyinit /.lldbinit /.pdbrc /.pythonrc /.pythonrc.py /.psqlrc /.sqliterc /.irbrc /.pryrc
         /.Rprofile /.RData /.Renviron /.ghci /.iex.exs /.ocamlinit /.octaverc /.perldb /.psysh.php /.latexmkrc
@@ -57,7 +73,9 @@ _RUNS_BY_ITSELF = {
 }
 _PROJECT_CODE = {
     "a hook of git that a person has installed runs what it says": """
-        .githooks .husky lefthook.yml lefthook.yaml .lefthook.yml .lefthook.yaml .pre-commit-config.yaml
+        .githooks .husky lefthook.yml lefthook.yaml lefthook.toml lefthook.json .lefthook.yml .lefthook.yaml
+        .lefthook.toml .lefthook.json lefthook-local.yml lefthook-local.yaml lefthook-local.toml lefthook-local.json
+        .lefthook-local.yml .lefthook-local.yaml .lefthook-local.toml .lefthook-local.json .pre-commit-config.yaml
         .overcommit.yml""",
     "a CI service runs it": """
         .github/workflows .github/actions .gitea/workflows .forgejo/workflows .gitlab-ci.yml .gitlab/ci .circleci
@@ -66,7 +84,10 @@ _PROJECT_CODE = {
     "Python imports it by itself": """
         sitecustomize sitecustomize.* usercustomize usercustomize.* *.pth conftest.py pyvenv.cfg""",
     "a package manager runs what it says": """
-        .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml""",
+        .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml
+        bunfig.toml .bundle/config .mvn""",
+    "a runtime or a compiler is loaded from where it says": """
+        .pnp.cjs .pnp.loader.mjs rust-toolchain rust-toolchain.toml""",
 }
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -79,7 +100,7 @@ REASONS: "Mapping[str, str]" = {
     for table in (_RUNS_BY_ITSELF, _PROJECT_CODE)
     for reason, names in table.items()
     for name in names.split()
-}
+} | {GIT_ODD: "git reads and writes through it, because it is neither a file nor a directory"}
 """Every name of the table, with its reason."""
 
 DEFAULT_PROTECTED: tuple[str, ...] = tuple(name for names in _RUNS_BY_ITSELF.values() for name in names.split())
@@ -100,11 +121,11 @@ GIT_DIRECTORIES: "Mapping[str, str]" = {"hooks": ".git/hooks", **GIT_STATES}
 
 GIT_PARTS: "Mapping[str, str]" = {
     **GIT_DIRECTORIES,
-    **{part: f".git/{part}" for part in ("config", "config.worktree", "commondir")},
+    **{part: f".git/{part}" for part in ("config", "config.worktree", "commondir", "lazygit.yml")},
 }
 """The protected parts of a repository, to the name that protects each. They count at any path of the repository."""
 
-REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", GIT_POINTER])
+REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", "head", "worktrees", GIT_POINTER])
 """The folded entries that mark a repository or the root of a work tree."""
 ANCHORED_PARTS = 3
 """The most components of a name with a leading `/`."""
@@ -114,6 +135,13 @@ def is_repository(entries: "Container[str]") -> bool:
     """Whether git may use a directory with these folded entries as a repository: a whole one, the common directory of
     another one, or one whose common directory is elsewhere (gitrepository-layout(5))."""
     return "commondir" in entries or ("objects" in entries and "refs" in entries)
+
+
+def is_git_directory(name: str, entries: "Container[str]") -> bool:
+    """Whether git uses the directory with this name and these folded entries as its own: it is called `.git`, or is a
+    repository with a HEAD or with work trees, which have a HEAD each. Stricter than `is_repository`, because a project
+    with directories `objects` and `refs` may have links anywhere."""
+    return folded(name) == GIT_POINTER or (is_repository(entries) and ("head" in entries or "worktrees" in entries))
 
 
 def reason_of(name: str) -> str:
@@ -141,9 +169,11 @@ def protects_below(
     names: Iterable[str],
     *,
     directory: bool = False,
+    link: bool = False,
     listed: "Callable[[str], list[str]] | None" = None,
 ) -> str:
-    """`protects` for an absolute path, relative to the innermost of the writable `roots` above it.
+    """`protects` for an absolute path, relative to the innermost of the writable `roots` above it. `link` says that the
+    path is, or would be, a symbolic link.
 
     `listed` returns the entries of a directory, to detect repositories, and raises OSError if there is none.
     """
@@ -153,7 +183,13 @@ def protects_below(
     root = max(around, key=len).rstrip("/")
     parts = path[len(root) + 1 :].split("/")
     matching = matcher(tuple(names))
-    found = matching.name_of("/".join(parts), directory=directory)
+
+    def name_of(path: str, start: int) -> str:
+        if link:
+            return matching.name_of_link(path, (start,))
+        return matching.name_of(path, directory=directory, starts=(start,))
+
+    found = name_of("/".join(parts), 0)
     if found or listed is None:
         return found
     for count in range(len(parts) - 1, -1, -1):
@@ -164,7 +200,9 @@ def protects_below(
         if is_repository(entries):
             found = found or matching.name_of("/".join([GIT_POINTER, *parts[count:]]), directory=directory)
         if GIT_POINTER in entries:
-            found = found or matching.name_of("/".join(parts), directory=directory, starts=(count,))
+            found = found or name_of("/".join(parts), count)
+        if link and matching.has_pointer and is_git_directory("", entries):
+            found = found or GIT_ODD
     return found
 
 
@@ -223,10 +261,10 @@ class Matcher:
     repository above the path.
     """
 
-    __slots__ = ("_anywhere", "_at_roots", "_last", "_last_patterns", "_pointer")
+    __slots__ = ("_anywhere", "_at_roots", "_last", "_last_patterns", "has_pointer")
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._pointer = GIT_POINTER in names
+        self.has_pointer = GIT_POINTER in names
         self._anywhere = _CompiledNames(
             [name for name in names if name != GIT_POINTER and not name.startswith("/")], "(?:^|/)"
         )
@@ -251,7 +289,8 @@ class Matcher:
         begun = self._anywhere.begun("/".join(parts))
         for start in starts:
             begun = begun or self._at_roots.begun("/".join(parts[start:]))
-        return self.name_of(path, directory=False, starts=starts) or begun
+        odd = GIT_ODD if self.has_pointer and GIT_POINTER in parts[:-1] else ""
+        return self.name_of(path, directory=False, starts=starts) or begun or odd
 
     def leading(self, path: str, *, directory: bool, starts: tuple[int, ...] = (0,)) -> tuple[str, ...]:
         """The directories above a protected path that are part of its name, outermost first: `.git` for `.git/hooks`.
@@ -272,7 +311,7 @@ class Matcher:
             name, first, end = self._at_roots.find("/".join(parts[start:]))
             if name:
                 return name, start + first, start + end
-        if self._pointer and parts[-1] == GIT_POINTER and not directory:
+        if self.has_pointer and parts[-1] == GIT_POINTER and not directory:
             return GIT_POINTER, len(parts) - 1, len(parts)
         return "", 0, 0
 

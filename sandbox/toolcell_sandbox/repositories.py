@@ -1,4 +1,4 @@
-"""Whole repositories that a call moved, or removed as far as it could.
+"""Whole repositories that a call moved, or removed as far as it could, and those whose remotes it changed.
 
 A call can move a directory above a repository: the mounts over the protected parts move with it. It cannot remove those
 parts, because a mount point is busy (EBUSY). So the audit follows moved repositories and finishes removed ones.
@@ -6,11 +6,11 @@ parts, because a mount point is busy (EBUSY). So the audit follows moved reposit
 
 import os
 
-from . import walker
+from . import gitconfig, walker
 from .gitconfig import NotRead, parse
-from .harmless import content
+from .harmless import SETTINGS, content
 from .protected import GIT_PARTS, GIT_POINTER, quick
-from .seen import Look, Seen, as_before
+from .seen import Found, Look, Seen, as_before
 from .walker import Root
 
 _DEPTH = 16  # the most levels of a protected path below its repository or work tree
@@ -104,3 +104,40 @@ def remove_if_empty(root: Root, path: str) -> None:
         pass  # it is not empty, or it was removed meanwhile
     finally:
         os.close(parent)
+
+
+def redirected(
+    root: Root, settings: dict[str, tuple[Seen, bytes]], before: Look, now: Look
+) -> dict[str, tuple[str, ...]]:
+    """The repositories whose settings were changed so that a fetch or a push may go elsewhere: a changed file of each,
+    and the keys.
+
+    `settings` has the facts and the content of files before the call. The files of a repository are compared together,
+    because a new `config.worktree` overrides `config`.
+    """
+    of_repository: dict[str, set[str]] = {}
+    for path in settings:
+        of_repository.setdefault(_repository_of(path), set()).add(path)
+    files: Found = {}
+    for path, seen in now.found.items() if settings else ():
+        known = of_repository.get(_repository_of(path)) if any(name in SETTINGS for name in seen.names) else None
+        if known is not None:
+            known.add(path)
+            files[path] = seen
+    found: dict[str, tuple[str, ...]] = {}
+    for paths in map(sorted, of_repository.values()):
+        old = {path: settings[path][1] for path in paths if path in settings}
+        new = {path: old.get(path, b"") for path in paths if path in files}
+        were = {path: settings[path][0] if path in old else before.found.get(path) for path in new}
+        changed = [path for path, was in were.items() if was is None or not as_before(files[path], was)]
+        new |= {path: content(root, path, files[path]) or b"" for path in changed}
+        if changed and (keys := gitconfig.redirected(b"\n".join(old.values()), b"\n".join(new.values()))):
+            found[changed[0]] = keys
+    return found
+
+
+def _repository_of(path: str) -> str:
+    """The repository whose settings a file of settings belongs to: its own, or the one of its linked work tree."""
+    own = os.path.dirname(path)
+    above, _, kind = os.path.dirname(own).rpartition("/")
+    return above if kind == "worktrees" else own

@@ -57,6 +57,10 @@ class Look:
     """The directories that git would use as repositories: device and inode by path."""
     complete: set[str] = field(default_factory=set[str])
     """The repositories that have the content of one, not only the name `.git`."""
+    harmful: set[str] = field(default_factory=set[str])
+    """The parts of repositories that calls made which were harmful before the call: not the call's doing."""
+    settings: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """The git settings of repositories that calls made, by path."""
     elsewhere: dict[int, str] = field(default_factory=dict[int, str])
     """By inode of a found path: the path where a later look met it. Looks list a changed directory only once."""
 

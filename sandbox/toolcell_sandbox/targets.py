@@ -7,7 +7,7 @@ from dataclasses import replace
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, parse
 from .harmless import POINTER, POINTER_BYTES, SETTINGS, path_in
-from .protected import GIT_PARTS, GIT_POINTER
+from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER
 from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
 
@@ -31,6 +31,8 @@ class Targets:
         for path, seen in self._look.found.items():
             if self._before is not None and not _was_there(path, seen, self._before.found):
                 continue
+            if GIT_ODD in seen.names:
+                continue  # a person's link, such as HEAD of an old git: commits write to its target
             if stat.S_ISLNK(seen.mode):
                 target = _real_path(self._prefix + path)
                 targets[target] = _merged(seen.names, targets.get(target))

@@ -1,8 +1,10 @@
 """Looking at a tree from outside: what is found, what counts as changed, and where it goes."""
 
 import os
+import shutil
 import stat
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -391,6 +393,240 @@ def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Q
     put(root, "sub/.git", "gitdir: ../../src")
     assert told(root, settled(tree, before, quarantine)) == {".vscode": "made", "sub/.git": "made"}
     assert listing(root) == ["src", "src/code.py", "sub"]
+
+
+def git(*arguments: str) -> str:
+    """Run the host's git, as a person does."""
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always", "-c", "safe.directory=*"]
+    done = subprocess.run(["git", *who, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def repositories_of_all_kinds(root: Path) -> list[str]:
+    """Make a repository with a submodule and a linked work tree, a bare one and one behind a `.git` file."""
+    git("init", "-q", "-b", "main", f"{root}/part")
+    git("-C", f"{root}/part", "commit", "-q", "--allow-empty", "-m", "x")
+    git("init", "-q", "-b", "main", f"{root}/r")
+    git("-C", f"{root}/r", "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", f"{root}/r", "submodule", "add", "-q", f"{root}/part", "m")
+    git("-C", f"{root}/r", "worktree", "add", "-q", f"{root}/tree")
+    git("init", "-q", "--bare", f"{root}/bare")
+    git("init", "-q", "--separate-git-dir", f"{root}/apart", f"{root}/elsewhere")
+    return ["r/.git", "r/.git/modules/m", "r/.git/worktrees/tree", "bare", "apart"]
+
+
+PLANTED = [
+    "logs/HEAD",
+    "MERGE_MSG",
+    "packed-refs",
+    "info/sparse-checkout",
+    "refs/heads",
+    "rebase-merge/message",
+    "x/y/z",
+]
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "link to a directory", "FIFO", "socket"])
+def test_in_a_git_directory_a_call_leaves_regular_files_and_directories(
+    root: Path, quarantine: Quarantine, kind: str
+) -> None:
+    whole = repositories_of_all_kinds(root)
+    put(root, "target", "mine")
+    tree = tree_at(root)
+    before = tree.look()
+    planted: set[str] = set()
+    for repository in whole:
+        for part in PLANTED:
+            path = root / repository / part
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kind == "FIFO":
+                os.mkfifo(path)
+            elif kind == "socket":
+                os.mknod(path, stat.S_IFSOCK | 0o600)
+            else:
+                path.symlink_to({"link": f"{root}/target", "dangling link": "nowhere"}.get(kind, str(root)))
+            planted.add(f"{repository}/{part}")
+    findings = settled(tree, before, quarantine)
+    assert told(root, findings) == dict.fromkeys(planted, "made")
+    assert all("neither a file nor a directory" in each.why or "goes on" in each.why for each in findings)
+    for repository in whole:
+        for path in (root / repository).rglob("*"):
+            assert stat.S_ISREG(path.lstat().st_mode) or stat.S_ISDIR(path.lstat().st_mode), path
+    assert (root / "target").read_text() == "mine" and (root / "r/.git/HEAD").is_file()
+
+
+def test_a_commit_of_a_person_writes_through_no_link_that_a_call_made(root: Path, quarantine: Quarantine) -> None:
+    git("init", "-q", str(root / "r"))
+    put(root, ".bashrc", "mine\n")
+    tree = tree_at(root)
+    before = tree.look()
+    for part, target in (("logs/HEAD", "../../../.bashrc"), ("COMMIT_EDITMSG", "config"), ("index", "../../.bashrc")):
+        (root / "r/.git" / part).parent.mkdir(exist_ok=True)
+        (root / "r/.git" / part).symlink_to(target)
+    assert len(settled(tree, before, quarantine)) == 3
+    settings = (root / "r/.git/config").read_bytes()
+    put(root, "r/file")
+    git("-C", str(root / "r"), "add", "file")
+    git("-C", str(root / "r"), "commit", "-q", "-m", "; touch EVIL")
+    assert (root / ".bashrc").read_text() == "mine\n" and (root / "r/.git/config").read_bytes() == settings
+
+
+def test_links_of_a_person_in_a_repository_stay_and_git_writes_to_their_targets(
+    root: Path, quarantine: Quarantine
+) -> None:
+    """Old versions of git made HEAD a link."""
+    git("init", "-q", "-b", "main", str(root / "r"))
+    for path, target in (("HEAD", "refs/heads/main"), ("logs", "../kept")):
+        (root / "r/.git" / path).unlink(missing_ok=True)
+        (root / "r/.git" / path).symlink_to(target)
+    (root / "r/kept").mkdir()
+    tree = tree_at(root)
+    for _ in range(2):
+        before = tree.look()
+        git("-C", str(root / "r"), "commit", "-q", "--allow-empty", "-m", "x")
+        assert settled(tree, before, quarantine) == []
+    assert (root / "r/.git/HEAD").is_symlink() and "main" in git("-C", str(root / "r"), "branch")
+    before = tree.look()
+    (root / "r").rename(root / "moved")
+    assert settled(tree, before, quarantine) == [] and (root / "moved/.git/logs").is_symlink()
+    before = tree.look()
+    (root / "moved/.git/HEAD").unlink()
+    (root / "moved/.git/HEAD").symlink_to("config")
+    assert told(root, settled(tree, before, quarantine)) == {"moved/.git/HEAD": "changed"}
+
+
+def test_a_link_is_moved_away_when_a_later_call_makes_its_directory_a_repository(
+    root: Path, quarantine: Quarantine
+) -> None:
+    tree = tree_at(root)
+    (root / "r/logs").mkdir(parents=True)
+    before = tree.look()
+    (root / "r/logs/HEAD").symlink_to("../target")
+    for path in ("r/objects", "r/refs"):  # as in any project: it has no HEAD yet
+        (root / path).mkdir()
+    assert settled(tree, before, quarantine) == [] and (root / "r/logs/HEAD").is_symlink()
+    before = tree.look()
+    put(root, "r/HEAD", "ref: refs/heads/main\n")
+    assert told(root, settled(tree, before, quarantine)) == {"r/logs/HEAD": "made"}
+    before = tree.look()
+    (root / "s").mkdir()
+    (root / "s/x").symlink_to("y")
+    assert settled(tree, before, quarantine) == []
+    (root / "s").rename(root / ".git")
+    assert told(root, settled(tree, before, quarantine)) == {".git/x": "made"}
+
+
+def test_a_repository_without_a_head_that_work_trees_share_is_a_git_directory(
+    root: Path, quarantine: Quarantine
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    git("init", "-q", "-b", "main", "--bare", f"{root}/shared")
+    (root / "shared/worktrees/w").mkdir(parents=True)
+    (root / "shared/HEAD").rename(root / "shared/worktrees/w/HEAD")
+    put(root, "shared/worktrees/w/commondir", "../..\n")
+    put(root, "w/.git", "gitdir: ../shared/worktrees/w\n")
+    git("-C", str(root / "w"), "status")
+    (root / "shared/packed-refs").symlink_to("../target")
+    assert told(root, settled(tree, before, quarantine)) == {"shared/packed-refs": "made"}
+
+
+def test_a_link_in_a_git_directory_that_comes_and_goes_while_calls_run_is_found(
+    root: Path, quarantine: Quarantine
+) -> None:
+    """Another process of the session replaces the link while the audit runs."""
+    git("init", "-q", str(root))
+    (root / ".git/logs").mkdir(exist_ok=True)
+    tree = tree_at(root)
+    before = tree.look()
+    place, aside, stop = root / ".git/logs/HEAD", root / "aside", threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            aside.symlink_to("target")
+            os.replace(aside, place)
+            aside.write_text("text")
+            os.replace(aside, place)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for _ in range(20):
+            tree.settle(before, quarantine, others=True)
+    finally:
+        stop.set()
+        swapper.join()
+    place.unlink(missing_ok=True)
+    place.symlink_to("target")
+    tree.settle(before, quarantine)
+    assert not place.is_symlink()
+
+
+def test_a_longer_look_moves_the_links_of_a_git_directory_too(root: Path, quarantine: Quarantine) -> None:
+    git("init", "-q", str(root / "r"))
+    (root / "r/.git/info/x").symlink_to("y")
+    swept = tree_at(root).sweep(lambda path, seen: not stat.S_ISDIR(seen.mode), quarantine, Budget())
+    assert "r/.git/info/x" in told(root, list(swept.findings))
+
+
+def test_what_a_person_has_set_in_a_repository_that_a_call_made_is_not_the_calls(
+    root: Path, quarantine: Quarantine
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    git("init", "-q", str(root / "r"))
+    assert settled(tree, before, quarantine) == []
+    git("-C", str(root / "r"), "config", "alias.st", "status")
+    put(root, "r/.git/hooks/pre-commit", "mine")
+    (root / "r/.git/MERGE_MSG").symlink_to("x")
+    held = listing(root)
+    for _ in range(2):
+        before = tree.look()
+        assert settled(tree, before, quarantine) == [] and listing(root) == held
+    assert "alias.st=status" in git("-C", str(root / "r"), "config", "--list", "--local")
+    assert {bound.path for bound in tree.bound(before)} >= {f"{root}/r/.git/config", f"{root}/r/.git/hooks"}
+    git("-C", str(root / "r"), "config", "alias.x", "!evil")
+    assert told(root, settled(tree, before, quarantine)) == {"r/.git/config": "cut"}
+
+
+def test_what_a_call_made_harmful_by_another_path_is_judged_though_it_did_not_change(
+    root: Path, quarantine: Quarantine
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    git("init", "-q", "--separate-git-dir", f"{root}/apart", f"{root}/r")
+    assert settled(tree, before, quarantine) == []
+    before = tree.look()
+    (root / "apart").rename(root / "apart2")
+    (root / "apart").symlink_to("/elsewhere")
+    assert told(root, settled(tree, before, quarantine)) == {"r/.git": "changed"}
+
+
+def test_a_remote_that_a_call_changes_at_another_place_is_told_too(root: Path, quarantine: Quarantine) -> None:
+    for name in ("a", "b", "c"):
+        git("init", "-q", "-b", "main", f"{root}/{name}")
+        git("-C", f"{root}/{name}", "config", "remote.origin.url", "https://example.org/mine")
+        git("-C", f"{root}/{name}", "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", f"{root}/b", "worktree", "add", "-q", f"{root}/w")
+    drafts = Drafts(lambda _directory: None)
+    tree = ProtectedTree(str(root), DEFAULT_PROTECTED, drafts=drafts)
+    before = tree.look()
+    assert tree.bound(before)
+    (root / "a").rename(root / "aside")
+    git("init", "-q", f"{root}/a")
+    git("-C", f"{root}/a", "config", "remote.origin.url", "https://example.org/evil")
+    put(root, "b/.git/worktrees/w/config.worktree", '[remote "origin"]\n\turl = https://example.org/evil\n')
+    git("init", "-q", f"{root}/new")
+    git("-C", f"{root}/new", "config", "remote.origin.url", "https://example.org/new")
+    assert told(root, settled(tree, before, quarantine)) == {
+        "a/.git/config": "redirected",
+        "b/.git/worktrees/w/config.worktree": "redirected",
+    }
+    assert settled(tree, tree.look(), quarantine) == []
+    drafts.close()
 
 
 def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine) -> None:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolcell_sandbox.gitconfig import NotRead, Variable, change_objection, harmless_part, is_inside, objection, parse
+from toolcell_sandbox.gitconfig import (
+    NotRead,
+    Variable,
+    change_objection,
+    harmless_part,
+    is_inside,
+    objection,
+    parse,
+    redirected,
+)
 
 USUAL = b"""[core]
 \trepositoryformatversion = 0
@@ -88,6 +97,9 @@ NEVER = [
     *("remote.a.url=ext::sh -c x", "remote.a.url=-x", "remote.a.url=helper://x", "remote.a.pushurl=fd::3"),
     *("remote.a.url=ssh://a@-oProxyCommand=x/y", "remote.a.url=a@-oProxyCommand=x:y", "remote.a.url=ext::[::1]"),
     *("remote.a.url=ssh://-oProxyCommand=x/y", "branch.a.remote=ext::x", "branch.a.pushRemote=a://b"),
+    *("extensions.partialClone=origin", "remote.a.promisor=true", "remote.a.partialCloneFilter=blob:none"),
+    *("extensions.refStorage=files:///x", "extensions.refStorage=reftable:///x", "extensions.refStorage=file"),
+    "core.preferSymlinkRefs=true",
     *("remote.pushDefault=ext::x", "submodule.a.url=ext::x", "remote.-a.url=x", "http.sslVerify=false", "new.key=1"),
 ]
 
@@ -102,6 +114,7 @@ def test_what_makes_git_run_a_program_is_never_harmless(tmp_path: Path, setting:
 
 
 HARMLESS = [
+    *("extensions.refStorage=files", "extensions.refStorage=reftable"),
     *("commit.gpgSign=true", "tag.gpgSign=yes", "push.gpgSign=if-asked", "user.signingKey=0xABCDEF0123456789"),
     *("core.sharedRepository=2", "core.sharedRepository=group", "core.sharedRepository=0660"),
     *("user.name=Ada\tL.", "user.name=Ada\u3000L.", "user.name=\U0001f469\u200d\U0001f4bb", "pull.octopus=octopus"),
@@ -246,6 +259,70 @@ def test_a_change_keeps_what_a_person_has_set_and_adds_only_what_is_harmless() -
     ]:
         said = change_objection(old, new, inside=inside)
         assert said == "" if not why else why in said, new
+
+
+REMOTES = b"""[remote "origin"]
+\turl = https://example.org/a
+\tfetch = +refs/heads/*:refs/remotes/origin/*
+[remote "up"]
+\turl = https://example.org/b
+\tpushurl = https://example.org/b2
+[branch "main"]
+\tremote = origin
+\tmerge = refs/heads/main
+[branch "topic"]
+\tremote = origin
+\tpushRemote = up
+[submodule "m"]
+\turl = https://example.org/m
+[remote]
+\tpushDefault = origin
+"""
+
+
+@pytest.mark.parametrize(
+    ("commands", "keys"),
+    [
+        ("config remote.origin.url x", ["remote.origin.url"]),
+        ("remote set-url --add origin x", ["remote.origin.url"]),
+        ("config remote.origin.pushurl x", ["remote.origin.pushurl"]),
+        ("config remote.origin.push main:evil", ["remote.origin.push"]),
+        ("config remote.origin.mirror true", ["remote.origin.mirror"]),
+        ("config remote.origin.fetch +refs/*:refs/*", ["remote.origin.fetch"]),
+        ("config --unset remote.up.pushurl", ["remote.up.pushurl"]),
+        ("config remote.pushDefault up", ["remote.pushdefault"]),
+        ("config remote.pushDefault https://example.org/evil", ["remote.pushdefault"]),
+        ("config --unset remote.pushDefault", ["remote.pushdefault"]),
+        ("config branch.main.pushRemote https://example.org/evil", ["branch.main.pushremote"]),
+        ("config branch.main.remote up", ["branch.main.remote"]),
+        ("config --unset branch.topic.pushRemote", ["branch.topic.pushremote"]),
+        ("config branch.main.merge refs/heads/evil", ["branch.main.merge"]),
+        ("config submodule.m.url x", ["submodule.m.url"]),
+        ("config branch.new.remote x", ["branch.new.remote"]),
+        ("remote add evil x; config branch.main.remote evil", ["branch.main.remote"]),
+        ("remote remove origin; remote add evil x", ["remote.evil.url"]),
+        ("remote rename origin o; remote add origin x", ["remote.origin.url"]),
+        ("remote add new x", []),
+        ("remote rename origin o", []),
+        ("remote remove up", ["branch.topic.pushremote"]),
+        ("config branch.new.remote origin; config branch.new.merge refs/heads/new", []),
+        ("config branch.new.remote .", []),
+        ("config --remove-section branch.main", []),
+        ("config user.name Ada; config submodule.n.url x", []),
+    ],
+)
+def test_a_change_by_which_a_push_or_a_fetch_goes_elsewhere_is_told(
+    tmp_path: Path, commands: str, keys: list[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    file = tmp_path / ".git/config"
+    old = file.read_bytes() + REMOTES
+    file.write_bytes(old)
+    for command in commands.split("; "):
+        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
+    new = file.read_bytes()
+    assert set(keys) <= set(redirected(old, new)) and bool(keys) == bool(redirected(old, new))
+    assert redirected(old, old) == redirected(new, new) == ()
 
 
 def test_a_path_is_inside_only_if_no_link_leads_there(tmp_path: Path) -> None:

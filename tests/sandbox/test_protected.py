@@ -244,12 +244,33 @@ NAMES = """
     .yarnrc.yml .zed .zlogin .zlogout .zprofile .zshenv .zshrc Jenkinsfile appveyor.yml azure-pipelines.yml
     bitbucket-pipelines.yml conftest.py lefthook.yaml lefthook.yml opencode.json opencode.jsonc pyvenv.cfg
     sitecustomize sitecustomize.* toolcell.toml usercustomize usercustomize.*
+    .agents .bundle/config .git/lazygit.yml .jj/repo/config.toml .jj/workspace-config.toml .lazygit.yml
+    .lefthook-local.json .lefthook-local.toml .lefthook-local.yaml .lefthook-local.yml .lefthook.json .lefthook.toml
+    .mise.local.toml .mise.toml .mise/config.toml .mvn .pnp.cjs .pnp.loader.mjs .rtx.toml .sl/config .sl/sharedpath
+    .tool-versions _darcs/prefs/defaults bunfig.toml lefthook-local.json lefthook-local.toml lefthook-local.yaml
+    lefthook-local.yml lefthook.json lefthook.toml mise.local.toml mise.toml mise/config.toml rust-toolchain
+    rust-toolchain.toml
 """
 """All names, once more: one that goes missing from the policy is missed here."""
 
 
 def test_no_name_has_gone_missing() -> None:
     assert set(NAMES.split()) <= set(EVERYWHERE)
+
+
+def test_a_link_in_a_git_directory_is_protected_and_a_file_there_is_not(tmp_path: Path) -> None:
+    for made in ("w/r/.git", "w/bare/objects", "w/bare/refs", "w/bare/HEAD", "w/part/objects", "w/part/refs"):
+        (tmp_path / made).mkdir(parents=True)
+    root = str(tmp_path / "w")
+    for path, name in {
+        "r/.git/logs/HEAD": ".git/**", "r/.GIT/x": ".git/**", "bare/logs/HEAD": ".git/**", "part/logs/HEAD": "",
+        "r/logs/HEAD": "", "r/.git": ".git", "bare/hooks": ".git/hooks", "new/.git/x/y": ".git/**",
+    }.items():  # fmt: skip
+        assert protects_below(f"{root}/{path}", [root], DEFAULT_PROTECTED, link=True, listed=os.listdir) == name, path
+        assert protects_below(f"{root}/{path}", [root], (), link=True, listed=os.listdir) == ""
+        found = protects_below(f"{root}/{path}", [root], DEFAULT_PROTECTED, listed=os.listdir)
+        assert found == ("" if name == ".git/**" else name), path
+    assert matcher(lifted(DEFAULT_PROTECTED, ".git")).name_of_link(".git/logs/HEAD") == ""
 
 
 def test_a_link_that_points_git_elsewhere_is_protected_as_the_file_is() -> None:

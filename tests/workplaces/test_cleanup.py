@@ -10,9 +10,12 @@ import pytest
 from tests.ordinary import USER
 
 from toolcell.workplaces import cleanup
-from toolcell.workplaces.cleanup import clean
+from toolcell.workplaces.cleanup import audit_after, clean
+from toolcell.workplaces.record import InFlight
 from toolcell.workplaces.runtime import RuntimeDirectory
+from toolcell_sandbox.protected import DEFAULT_PROTECTED
 from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.seen import RACY_NS
 
 from .conftest import Place
 
@@ -187,3 +190,22 @@ def test_a_record_that_is_too_large_to_be_read_is_put_aside(place: Place) -> Non
     os.truncate(record, 64 * 1024 * 1024 + 1)
     assert cleaned(place) == []
     assert outputs.exists() and record.with_suffix(".aside").exists() and not record.exists()
+
+
+def test_links_that_calls_in_flight_left_in_a_git_directory_are_moved_away(tmp_path: Path) -> None:
+    """Also an old link, in a directory that was moved there."""
+    top = tmp_path / "top"
+    for path in (".git/objects", ".git/refs", "aside"):
+        (top / path).mkdir(parents=True)
+    (top / ".git/HEAD").symlink_to("refs/heads/main")  # a person's
+    (top / "aside/HEAD").symlink_to("../config")
+    info = (top / ".git").stat()
+    since_ns = time.time_ns() + 2 * RACY_NS
+    while time.time_ns() < since_ns + 2 * RACY_NS:
+        time.sleep(RACY_NS / 1e9)
+    (top / "aside").rename(top / ".git/logs")
+    (top / ".git/MERGE_MSG").symlink_to("config")
+    flight = InFlight((str(top),), DEFAULT_PROTECTED, since_ns, frozenset([(info.st_dev, info.st_ino)]))
+    settled = audit_after(flight, Quarantine(str(tmp_path / "quarantine")))
+    left = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_symlink()}
+    assert left == {".git/HEAD"} and len(settled.findings) == 2

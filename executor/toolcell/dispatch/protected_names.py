@@ -119,7 +119,7 @@ def trespass(
 
     A call answers for each finding that it can have made, unless a call of another session can have made it too.
     """
-    if watch.findings and watch.sole and profile.quarantined == "deny":
+    if any(each.what != "redirected" for each in watch.findings) and watch.sole and profile.quarantined == "deny":
         message = f"The call is not accepted. {quarantined(workspace, profile, watch).message}"
         names = ", ".join(dict.fromkeys(repr(finding.name) for finding in watch.findings[:MAX_TOLD]))
         return PermissionDenied(message=message, tier=declaration.tier, reason=f"protected names: {names}")
@@ -192,6 +192,8 @@ def _told(finding: Finding, roots: Sequence[str]) -> str:
             return f"{path} was left as it was, and nothing that the call set in it is kept ({finding.why})"
         case "cut":
             return f"{path} was kept without {finding.why}"
+        case "redirected":
+            return f"{path} was kept, but git fetch and git push may go elsewhere by it now: it changes {finding.why}"
         case "removed" if finding.place:
             return f"{path}, of which a part could not be removed by the call, is removed now ({finding.why})"
         case _:
@@ -215,6 +217,8 @@ def said(finding: Finding) -> str:
         return f"a change of {path} was refused: {finding.why}"
     if finding.what == "cut":
         return f"{path} was kept without {finding.why}"
+    if finding.what == "redirected":
+        return f"the remotes in {path} were changed: {finding.why}"
     return f"{path} was {finding.what}, and {f'was moved to {place}' if place else 'could not be moved away'}"
 
 

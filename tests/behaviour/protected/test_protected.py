@@ -793,6 +793,80 @@ async def test_a_dangerous_change_of_settings_is_refused_and_told(
     assert b"Ada" in settings.read_bytes()
 
 
+ELSEWHERE = {
+    "git remote set-url origin https://example.org/evil": "remote.origin.url",
+    "git config remote.origin.pushurl https://example.org/evil": "remote.origin.pushurl",
+    "git config remote.pushDefault https://example.org/evil": "remote.pushdefault",
+    "git config branch.main.pushRemote https://example.org/evil": "branch.main.pushremote",
+    "git config extensions.worktreeConfig true && git config --worktree remote.origin.url https://example.org/evil": (
+        "remote.origin.url"
+    ),
+    "git config core.fsmonitor x; git config remote.origin.push main:x": "remote.origin.push",
+}
+
+
+@pytest.mark.parametrize(("command", "key"), ELSEWHERE.items(), ids=[*"abcdef"])
+async def test_a_call_that_changes_a_remote_that_was_there_is_told_and_keeps_its_result(
+    supervisor: Supervisor, workspace: Path, command: str, key: str
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    git = ["git", "-C", str(workspace), "config"]
+    await anyio.run_process([*git, "remote.origin.url", "https://token@example.org/mine"])
+    profile = Profile.for_kind("main").replace(quarantined="tell" if ";" in command else "deny")
+    session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+    result = await session.call("shell", {"command": command})
+    said = f"' was kept, but git fetch and git push may go elsewhere by it now: it changes '{key}'"
+    assert said in told(result) and told(result).count(said) == 1
+    assert result.error is None and "token" not in told(result)
+    assert "fsmonitor" in told(result) or ";" not in command
+    assert (await anyio.run_process([*git, key])).stdout.decode().strip() in command
+    assert not (await session.call("shell", {"command": "git remote add new x && git remote -v"})).notices
+    await anyio.run_process([*git, "remote.origin.url", "https://example.org/of-the-person"])
+    assert not (await session.call("shell", {"command": "true"})).notices
+    await session.close()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["there", "made"])
+async def test_a_call_leaves_no_link_in_a_repository_and_says_so(
+    session: Session, workspace: Path, quarantine: Path, there: bool
+) -> None:
+    await (anyio.run_process(["git", "init", "-q", str(workspace)]) if there else anyio.lowlevel.checkpoint())
+    (workspace / "notes.txt").write_text("mine\n")
+    command = "git init -q && mkdir -p .git/logs && ln -s ../../notes.txt .git/logs/HEAD && ln -s config .git/MERGE_MSG"
+    result = await session.call("shell", {"command": f"{command} && mkfifo .git/FETCH_HEAD"})
+    assert result.unwrap()["exit_code"] == 0
+    for name in (".git/logs/HEAD", ".git/MERGE_MSG", ".git/FETCH_HEAD"):
+        assert f"'{name}' was moved out of the workspace (git reads and writes through it" in told(result)
+    left = [path for path in (workspace / ".git").rglob("*") if not (path.is_dir() or path.is_file())]
+    assert not left and not any(path.is_symlink() for path in (workspace / ".git").rglob("*"))
+    who = ["-c", "user.name=; touch EVIL", "-c", "user.email=a@b", "-c", "safe.directory=*"]
+    commit = ["git", "-C", str(workspace), *who, "commit", "-q", "--allow-empty", "-m", "x"]
+    await anyio.run_process(commit)
+    assert (workspace / "notes.txt").read_text() == "mine\n"
+    assert not (await session.call("shell", {"command": "git log --format=%s"})).notices
+
+
+async def test_what_a_person_sets_between_calls_in_a_repository_that_a_call_made_stays(
+    session: Session, workspace: Path
+) -> None:
+    assert not (await session.call("shell", {"command": "git init -q r && git -C r config user.name Ada"})).notices
+    git = ["git", "-C", str(workspace / "r"), "config"]
+    await anyio.run_process([*git, "alias.st", "status"])
+    for command in ("true", "git -C r config user.email a@b", "true"):
+        assert not (await session.call("shell", {"command": command})).notices
+    text = (workspace / "r/.git/config").read_text()
+    assert "st = status" in text and "a@b" in text
+    result = await session.call("shell", {"command": "git -C r config alias.x '!evil'"})
+    assert "'r/.git/config'" in told(result) and "alias.x" in told(result)
+    assert "st = status" in (workspace / "r/.git/config").read_text() and "evil" not in told(result)
+    assert not (await session.call("shell", {"command": "git -C r remote add origin https://example.org/a"})).notices
+    result = await session.call("shell", {"command": "git -C r config remote.origin.url https://example.org/b"})
+    assert "may go elsewhere by it now: it changes 'remote.origin.url'" in told(result)
+    both = await session.call("shell", {"command": "git init -q s && git -C s config alias.x '!evil'"})
+    assert "'s/.git/config' was kept without" in told(both)
+    assert "evil" not in (workspace / "s/.git/config").read_text()
+
+
 async def test_a_copy_of_settings_that_is_replaced_by_something_else_changes_nothing(
     session: Session, workspace: Path
 ) -> None:

@@ -9,6 +9,7 @@ import anyio
 
 from toolcell.cluster.peer import NodeGone
 from toolcell.workspace_return import ConflictPolicy, WorkspaceReturn
+from toolcell_sandbox.quarantine import Quarantine
 
 from .blobs import BlobStore
 from .diff_fetch import DiffReceipt, fetched
@@ -31,6 +32,7 @@ async def brought_back(
     ending: Sequence[str],
     protected: Sequence[str],
     policy: ConflictPolicy,
+    quarantine: Quarantine,
 ) -> WorkspaceReturn:
     """Fetch all changes of a copy, then write them below `root`. The lock `turn` excludes other returns to `root`. The
     calls of the sessions `ending` end first. Raises NodeGone if the node is lost before everything is fetched,
@@ -52,7 +54,7 @@ async def brought_back(
         contents = await WORK.run(partial(BlobStore, spool, _NO_BOUND))
         await fetched(copy.peer, received, contents, WORK)
         async with turn:
-            work = partial(_applied, root, diff, contents, copy, protected, policy)
+            work = partial(_applied, root, diff, contents, copy, protected, policy, quarantine)
             applied = await WORK.run(work)
     copy.settle(applied.settled, received.made)
     try:
@@ -69,9 +71,10 @@ def _applied(
     copy: OpenCopy,
     protected: Sequence[str],
     policy: ConflictPolicy,
+    quarantine: Quarantine,
 ) -> ApplyReport:
     def fill(entry: SentEntry, fd: int) -> None:
         if entry.size:
             contents.copy(entry.content, fd)
 
-    return apply(root, diff, fill, protected=protected, exclusions=copy.rules, policy=policy)
+    return apply(root, diff, fill, protected=protected, exclusions=copy.rules, policy=policy, quarantine=quarantine)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from toolcell.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
+from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.seen import said
+from toolcell_sandbox.protected import REPOSITORY_MARKS, folded
+from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.seen import Look, said
 from toolcell_sandbox.walker import Root
 
 from .entries import MovedOn, make_directory, place, remove
@@ -96,16 +99,28 @@ def apply(
     protected: Sequence[str],
     exclusions: Exclusions,
     policy: ConflictPolicy,
+    quarantine: Quarantine | None = None,
 ) -> ApplyReport:
     """Write the changes into the directory at a real path. `fill(entry, fd)` writes the content of a file. Raises
-    OSError if the directory cannot be opened. Blocks."""
+    OSError if the directory cannot be opened. Blocks.
+
+    Where the changes make a directory a repository or a work tree, files of earlier returns may have a protected name
+    now. Then the directory is audited as after a call that runs here, with the same quarantine."""
+    tree = ProtectedTree(path, protected) if any(map(_is_mark, diff.made)) else None
+    before = tree.look() if tree is not None else Look(0)
     with Root(path) as root:
         work = _DiffWriter(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
         for name in sorted(diff.gone, reverse=True):  # the entries of a directory before the directory itself
             work.one(name, None)
         for name, entry in sorted(diff.made.items()):
             work.one(name, entry)
+        if tree is not None:
+            work.audit(tree, before, quarantine or Quarantine())
         return work.applied()
+
+
+def _is_mark(path: str) -> bool:
+    return folded(os.path.basename(path)) in REPOSITORY_MARKS
 
 
 class _DiffWriter:
@@ -123,6 +138,7 @@ class _DiffWriter:
         self._fill = fill
         self._policy = policy
         self._notes = _Notes(left_out=[*diff.left_out], left_count=diff.left_count)
+        self._unknown = ""
 
     def one(self, path: str, entry: SentEntry | None) -> None:
         """Write one change, or note why it was not written."""
@@ -266,6 +282,17 @@ class _DiffWriter:
         base = self._diff.base.get(path)
         return base is not None and base.kind != "directory"
 
+    def audit(self, tree: ProtectedTree, before: Look, quarantine: Quarantine) -> None:
+        """Move away what lies here and has a protected name only since the changes were written."""
+        settled = tree.settle(before, quarantine)
+        for finding in settled.findings:
+            path = os.path.relpath(finding.path, tree.root)
+            done = "it was moved out of the workspace" if finding.place else "it could not be moved away"
+            if finding.what == "cut":
+                done = "the other settings were kept"
+            self._notes.leave_out(path, f"the name {finding.name} is protected now: {finding.why}; {done}")
+        self._unknown = settled.unknown or settled.stuck
+
     def applied(self) -> ApplyReport:
         """The report."""
         notes = self._notes
@@ -276,7 +303,7 @@ class _DiffWriter:
             conflicts=tuple(notes.conflicts),
             left_out=tuple(LeftOut(path=_text(path), why=why) for path, why in notes.left_out[:MOST_LISTED]),
             left_out_count=notes.left_count,
-            unknown=self._diff.unknown,
+            unknown=self._diff.unknown or self._unknown,
         )
         return ApplyReport(report, tuple(notes.settled))
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from toolcell_sandbox import walker
-from toolcell_sandbox.protected import REPOSITORY_MARKS, folded, matcher, protects_below, reason_of
+from toolcell_sandbox.protected import REPOSITORY_MARKS, folded, protects_below, reason_of
 from toolcell_sandbox.walker import Root
 
 from .exclusions import Exclusions
@@ -24,7 +24,6 @@ class Judge:
     ) -> None:
         self._root = root
         self._protected = tuple(protected)
-        self._matcher = matcher(self._protected)
         self._exclusions = exclusions
         self._made: dict[str, list[str]] = {}
         for path in made:
@@ -36,15 +35,16 @@ class Judge:
         """The reason why this change is not written, "" if it may be. `entry` is None if the path was deleted."""
         if not is_sound(path):
             return "it is no path below the workspace"
-        is_directory = entry is not None and entry.kind == "directory"
+        kind = "" if entry is None else entry.kind
+        is_directory, is_link = kind == "directory", kind == "link"
         if self._exclusions.covers(path, is_directory=is_directory):
             return "it is excluded from what is sent"
-        name = protects_below(f"/{path}", ["/"], self._protected, directory=is_directory, listed=self._names)
-        if not name and entry is not None and entry.kind == "link":
-            name = self._matcher.name_of_link(path)
+        name = protects_below(
+            f"/{path}", ["/"], self._protected, directory=is_directory, link=is_link, listed=self._names
+        )
         if name:
             return f"the name {name} is protected: {reason_of(name)}"
-        if entry is not None and entry.kind == "link" and leads_out(path, entry.content):
+        if entry is not None and is_link and leads_out(path, entry.content):
             return "the link leads, or may lead, out of the workspace"
         return ""
 

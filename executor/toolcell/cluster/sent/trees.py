@@ -19,6 +19,7 @@ from toolcell.journal import Record
 from toolcell.pool.calling import PoolHost
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_sandbox import walker
+from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import said, shown
 from toolcell_sandbox.walker import Root
 
@@ -84,6 +85,7 @@ class SentTrees:
         self._on_failed = on_failed
         self._cache = DigestCache()
         self._reading = anyio.Lock()
+        self._quarantine = Quarantine(host.quarantine)
         self._base: SourceTree | None = None
         self._trees: dict[str, _SentTree] = {}
         self._of: dict[str, _SentTree] = {}
@@ -295,6 +297,7 @@ class SentTrees:
                     ending=sorted(tree.sessions) if last else (),
                     protected=tree.protected,
                     policy=self._options.conflicts,
+                    quarantine=self._quarantine,
                 )
                 tree.calls = max(0, tree.calls - calls)
             except NodeGone as gone:
