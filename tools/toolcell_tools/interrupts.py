@@ -43,7 +43,7 @@ class Guard:
         self._before = 0
         if self._task is not None:  # a request that is not delivered yet is to pass too
             undelivered = bool(getattr(self._task, "_must_cancel", False))  # anyio reads it too
-            self._before = 0 if undelivered else self._task.cancelling()
+            self._before = self._task.cancelling() - undelivered
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
