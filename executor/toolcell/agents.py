@@ -16,6 +16,7 @@ from toolcell_tools.capability import KIND_GRANTS, Capability, PermissionTier, S
 from toolcell_tools.context import HostContext
 from toolcell_tools.dynamic import DynamicHostTool, dynamic_host_tool
 from toolcell_tools.failures import ToolDefinitionError, ToolFailure, UsageError
+from toolcell_tools.host import DEFAULT_NEEDS
 from toolcell_tools.result import ToolResult
 from toolcell_tools.signals import Signal
 
@@ -34,7 +35,7 @@ TIMEOUT_S: Final = 300.0
 CUT_GRACE_S: Final = 0.5
 """The most seconds that the calls of an agent that was cut short have to clean up."""
 SUMMARY_CHARS: Final = 2_000
-NEEDS: Final = frozenset({Capability.EXEC})
+NEEDS: Final = DEFAULT_NEEDS
 """No Worker holds it, so no Worker can call an agent."""
 REQUEST: Final[Mapping[str, Any]] = {
     "type": "object",

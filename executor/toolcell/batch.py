@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast, overload
 
 from toolcell.errors import UsageError
-from toolcell_tools.errors import ValidationError
+from toolcell_tools.errors import Cancelled, ValidationError
 from toolcell_tools.exports import Export, InvalidCall, ModelCall
 from toolcell_tools.result import ToolResult
 
@@ -93,6 +93,12 @@ def refused(call: InvalidCall, session_id: str) -> ToolResult:
     return ToolResult.build(
         error=ValidationError(message=str(call)), tool=call.name, call_id=call.call_id, session_id=session_id
     )
+
+
+def lost(call: ModelCall | InvalidCall, session_id: str) -> ToolResult:
+    """The result of a call whose own task was cancelled, for example by its host tool. The batch goes on."""
+    error = Cancelled(message="The task of the call was cancelled.", delivered=True, effect=True)  # as far as is known
+    return ToolResult.build(error=error, tool=call.name, call_id=call.call_id, session_id=session_id)
 
 
 def placeholder(call: ModelCall | InvalidCall) -> ModelCall:

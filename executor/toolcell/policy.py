@@ -12,6 +12,7 @@ from toolcell.errors import UsageError
 from toolcell.patterns import check_pattern, matches
 from toolcell_tools.capability import PermissionTier, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.interrupts import pass_on
 from toolcell_tools.preview import printable, shortened
 from toolcell_tools.session_info import SessionInfo
 
@@ -344,6 +345,7 @@ def is_offered(policy: Policy, declaration: ToolDeclaration, session: SessionInf
         return True
     try:
         return bool(offers(declaration, session))
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the policy failed on the offer of %s", declaration.name)
         return False

@@ -342,6 +342,7 @@ class Session:
 
         from .batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
+            lost,
             parsed,
             placeholder,
             refused,
@@ -371,7 +372,7 @@ class Session:
                     tasks.start_soon(one, index, call)
                 else:
                     results[index] = refused(call, core.caller.id)
-        ordered = tuple(results[index] for index in range(len(asked)))
+        ordered = tuple(results.get(index) or lost(call, core.caller.id) for index, call in enumerate(asked))
         return BatchResult(ordered, tuple(map(placeholder, asked)), export)
 
     async def retry(

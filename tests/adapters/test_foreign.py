@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolcell import Session, ToolDefinitionError, UsageError
-from toolcell.adapters.foreign import cell_tool, found
+from toolcell.adapters.foreign import cell_tool, found, read_only_claim
 
 pytestmark = pytest.mark.anyio
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -33,6 +33,16 @@ def join(join: Any, arguments: dict[str, Any]) -> str:
 
 GREET = cell_tool(Greeter("hello"), invoke, name="GreetPeople", description="Greet.", parameters=SCHEMA)
 TOOLS = [GREET, cell_tool("os.path:join", join, name="join", description="", parameters=SCHEMA)]
+
+
+def test_a_claim_to_be_read_only_that_does_not_fit_the_needs_is_dropped_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert read_only_claim("look", True, {"needs": {"read"}}) is True
+    assert read_only_claim("look", False, {"needs": {"write"}}) is False
+    assert not caplog.messages
+    assert read_only_claim("sweep", True, {"needs": iter(["write"]), "uses": ["exec"]}) is None
+    assert caplog.messages == ["the tool 'sweep' claims to be read-only, and has exec, write: the claim is dropped"]
 
 
 async def test_an_object_is_sent_by_value_and_its_name_is_made_valid(main: Session) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel, Field, PlainSerializer
 
 from toolcell_tools import (
-    Capability,
     HostContext,
     HostTool,
     PermissionTier,
@@ -236,7 +235,7 @@ def test_one_of_the_host_is_declared_as_it_came_and_says_where_it_runs() -> None
     def found(ctx: HostContext, arguments: dict[str, Any]) -> object:
         return [ctx, arguments]
 
-    made = dynamic_host_tool("found", parameters=REFERRING, handler=found, success=list, needs={Capability.WEB})
+    made = dynamic_host_tool("found", parameters=REFERRING, handler=found, success=list, harmless=True)
     declaration = made.declaration
     assert declaration.parameters_schema == REFERRING and isinstance(made, HostTool)
     assert (declaration.kind, declaration.placement, declaration.tier) == ("dynamic", "host", PermissionTier.SYSTEM)

@@ -48,7 +48,15 @@ def test_a_host_tool_declares_where_it_runs_and_how_grave_that_is() -> None:
     assert declaration.tier is PermissionTier.SYSTEM
     assert declaration.annotations.read_only is False
     assert declaration.parameters_schema["required"] == ["request"]
-    assert host_tool(lambda: 1, name="quiet", tier=PermissionTier.READ_ONLY).tier is PermissionTier.READ_ONLY
+    quiet = host_tool(lambda: 1, name="quiet", harmless=True, tier=PermissionTier.READ_ONLY)
+    assert quiet.tier is PermissionTier.READ_ONLY
+
+
+def test_a_host_tool_needs_something_that_a_worker_lacks_unless_it_is_harmless() -> None:
+    assert ask_agent.needs == {Capability.EXEC}
+    assert host_tool(lambda: 1, name="quiet", harmless=True).needs == set()
+    finds = host_tool(lambda: 1, name="finds", harmless=True, needs={Capability.WEB})
+    assert finds.needs == finds.replace(name="searches").needs == {Capability.WEB}
 
 
 def test_a_host_tool_gets_a_host_context() -> None:
@@ -72,6 +80,13 @@ def test_a_host_tool_may_say_who_can_call_it_and_stays_one_as_a_variant() -> Non
     ("options", "message"),
     [
         ({"uses": {"web"}}, "host tool 'do' takes no uses: it has no handles"),
+        ({"needs": {"read", "web"}}, "host tool 'do': its needs must name more than a Worker holds"),
+        ({"needs": ()}, "Leave needs out, or pass harmless=True if any session may call it."),
+        ({"harmless": 1}, "harmless=1. Pass True or False"),
+        (
+            {"tier": PermissionTier.WORKSPACE},
+            "is too low for a tool with exec; the least is 'system'. Leave tier out, or",
+        ),
         ({"limits": {"wall_s": 1}}, "takes no limits: only a process of its own can be limited"),
         ({"mutates": bool}, "takes no mutates: no sandbox holds a call to it"),
         ({"lifetime": "session"}, "takes no lifetime: it runs in the supervisor's process"),

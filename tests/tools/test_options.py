@@ -1,5 +1,6 @@
 """What can be said of a tool, and variants of it: what is declared, what is refused."""
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 
 from toolcell_tools import (
     Annotations,
+    Capability,
     Pending,
     PermissionTier,
     Tool,
@@ -18,6 +20,7 @@ from toolcell_tools import (
     encode_return,
     tool,
 )
+from toolcell_tools.capability import LEAST_TIERS
 
 
 def send(to: str, text: str, times: int = 1) -> str:
@@ -58,6 +61,42 @@ def test_what_a_model_and_a_policy_need_is_declared_and_survives_json() -> None:
     assert declaration.metadata == {"team": "mail", "tags": ["a"]}
     assert (declaration.kind, declaration.placement, declaration.is_dynamic) == ("function", "cell", False)
     assert ToolDeclaration.model_validate_json(declaration.model_dump_json()) == declaration
+
+
+@pytest.mark.parametrize("capability", Capability)
+def test_a_tier_below_what_needs_and_uses_imply_is_refused_and_the_least_is_the_default(capability: Capability) -> None:
+    least = LEAST_TIERS[capability]
+    for option in ("needs", "uses"):
+        options: dict[str, Any] = {option: {capability}}
+        assert tool(send, **options).tier is least
+        for tier in PermissionTier:
+            if list(PermissionTier).index(tier) >= list(PermissionTier).index(least):
+                assert tool(send, tier=tier, **options).tier is tier
+                continue
+            said = re.escape(f"'send': tier='{tier.value}' is too low for a tool with {capability.value}; the least is")
+            with pytest.raises(ToolDefinitionError, match=f"{said} '{least.value}'"):
+                tool(send, tier=tier, **options)
+
+
+@pytest.mark.parametrize("capability", Capability)
+def test_what_may_change_something_is_not_read_only(capability: Capability) -> None:
+    annotations = Annotations(read_only=True)
+    if capability in ("write", "exec", "channel", "memory.write"):
+        said = f"'send': read_only=True does not fit a tool with {capability.value}"
+        with pytest.raises(ToolDefinitionError, match=said):
+            tool(send, needs={capability}, annotations=annotations)
+    else:
+        assert tool(send, needs={capability}, annotations=annotations).declaration.annotations.read_only
+
+
+def test_a_variant_is_held_to_its_needs_too() -> None:
+    with pytest.raises(ToolDefinitionError, match="too low"):
+        tool(send, needs={"write"}).replace(tier=PermissionTier.READ_ONLY)
+
+
+def test_only_a_host_tool_can_be_harmless() -> None:
+    with pytest.raises(ToolDefinitionError, match="'send' takes no harmless: it is for host tools"):
+        tool(send, harmless=True)
 
 
 def test_approval_may_depend_on_the_arguments() -> None:

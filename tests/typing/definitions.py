@@ -98,6 +98,8 @@ async def a_host_tool_keeps_its_function(ctx: HostContext) -> None:
 
 def dynamic_tools_are_tools() -> None:
     assert_type(dynamic_host_tool("found", handler=len), DynamicHostTool)
+    dynamic_host_tool("found", handler=len, harmless=True)
+    dynamic_tool("found", handler=len, harmless=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     dynamic_host_tool("found", handler=len, uses={"web"})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     made = dynamic_tool("found", parameters={"type": "object"}, handler=len)
     assert_type(made, DynamicTool)

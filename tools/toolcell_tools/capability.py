@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = ["CHANGING", "KIND_GRANTS", "Capability", "PermissionTier", "SessionKind"]
+__all__ = ["CHANGING", "KIND_GRANTS", "LEAST_TIERS", "NOT_READ_ONLY", "Capability", "PermissionTier", "SessionKind"]
 
 
 class Capability(StrEnum):
@@ -23,6 +23,8 @@ class Capability(StrEnum):
 
 CHANGING = frozenset({Capability.WRITE, Capability.CHANNEL, Capability.MEMORY_WRITE, Capability.HTTP, Capability.NET})
 """The capabilities with which a call can make a lasting change. EXEC alone changes nothing."""
+NOT_READ_ONLY = frozenset({Capability.WRITE, Capability.EXEC, Capability.CHANNEL, Capability.MEMORY_WRITE})
+"""The capabilities that no read-only tool has. Requests of HTTP and NET may be read-only."""
 
 
 class SessionKind(StrEnum):
@@ -41,6 +43,21 @@ class PermissionTier(StrEnum):
     SYSTEM = "system"
     ELEVATED = "elevated"
 
+
+LEAST_TIERS: Mapping[Capability, PermissionTier] = MappingProxyType(
+    {
+        Capability.READ: PermissionTier.READ_ONLY,
+        Capability.MEMORY_READ: PermissionTier.READ_ONLY,
+        Capability.WEB: PermissionTier.READ_ONLY,
+        Capability.WRITE: PermissionTier.WORKSPACE,
+        Capability.MEMORY_WRITE: PermissionTier.WORKSPACE,
+        Capability.EXEC: PermissionTier.SYSTEM,
+        Capability.CHANNEL: PermissionTier.SYSTEM,
+        Capability.HTTP: PermissionTier.SYSTEM,
+        Capability.NET: PermissionTier.SYSTEM,
+    }
+)
+"""The least tier of a tool that needs or uses the capability."""
 
 KIND_GRANTS: Mapping[SessionKind, frozenset[Capability]] = MappingProxyType(
     {

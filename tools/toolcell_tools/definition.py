@@ -5,7 +5,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
 
 from .binder import Binder
-from .capability import CHANGING, PermissionTier
+from .capability import CHANGING, Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
 from .options import ExceptionsShown, FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
@@ -21,6 +21,8 @@ from .rules import (
     check_metadata,
     check_name,
     check_positive,
+    check_read_only,
+    check_tier,
     check_version,
     suggested_name,
     tier_of,
@@ -255,10 +257,13 @@ class Tool(Generic[P, R_co]):
         check_known(self.name, options, ToolOptions.__annotations__)
         self._options = options
         self.version = check_version(self.name, options.get("version", "1.0.0"))
-        self.needs = capabilities(self.name, "needs", options.get("needs", ()))
+        self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
         tier = options.get("tier")
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
+        check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
+        if getattr(options.get("annotations"), "read_only", None):
+            check_read_only(self.name, self.needs | self.uses, f"Leave read_only out, {self._less}.")
         self.timeout = check_positive(self.name, "timeout", options.get("timeout"))
         self.limits: Mapping[str, float] | None = check_limits(self.name, options.get("limits"))
         self.lifetime: Lifetime = options.get("lifetime", "call")
@@ -314,6 +319,17 @@ class Tool(Generic[P, R_co]):
 
     def _own_name(self) -> str:
         return _own_name(self.fn)
+
+    def _needed(self, options: ToolOptions) -> frozenset[Capability]:
+        if "harmless" in options:
+            raise ToolDefinitionError(
+                f"tool {self.name!r} takes no harmless: it is for host tools, because a cell holds a tool to its needs."
+            )
+        return capabilities(self.name, "needs", options.get("needs", ()))
+
+    @property
+    def _less(self) -> str:
+        return "or name fewer needs and uses"
 
     def _default_tier(self) -> PermissionTier:
         return tier_of(self.needs | self.uses)

@@ -109,8 +109,8 @@ def dynamic_host_tool(
     """Make a dynamic tool that runs in the supervisor's own process, outside any sandbox, to forward calls to a client.
 
     The options are those of `dynamic_tool`, except the ones that only a cell can enforce: `uses`, `mutates`, `limits`
-    and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM. Raises
-    ToolDefinitionError.
+    and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM, and no Worker can
+    call it unless it is `harmless`, as with `host_tool`. Raises ToolDefinitionError.
     """
     _check_handler(name, handler)
     return DynamicHostTool(

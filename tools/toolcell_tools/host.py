@@ -4,16 +4,19 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, ParamSpec, TypeVar, Unpack, overload
 
 from . import function
-from .capability import PermissionTier
+from .capability import KIND_GRANTS, Capability, PermissionTier, SessionKind
 from .context import HostContext
 from .definition import Tool
 from .failures import ToolDefinitionError
 from .options import Kind, Placement, ToolOptions
+from .rules import capabilities, check_flag
 
 __all__ = ["HostTool", "host_tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+DEFAULT_NEEDS = frozenset({Capability.EXEC})
+"""No Worker holds it."""
 _PROMISED_BY_CELLS: Mapping[str, str] = {
     "uses": "it has no handles to be given; reach what it uses by its own means",
     "mutates": "no sandbox holds a call to it",
@@ -25,7 +28,8 @@ _PROMISED_BY_CELLS: Mapping[str, str] = {
 class HostTool(Tool[P, R]):
     """A function in the supervisor's process. Its context is a HostContext; `needs` only says who may call it.
 
-    The supervisor awaits an async function and runs a plain one in a thread. Made by `host_tool`.
+    No sandbox holds it, so it needs something that a Worker lacks, unless the program says that it is harmless. The
+    supervisor awaits an async function and runs a plain one in a thread. Made by `host_tool`.
     """
 
     kind: ClassVar[Kind] = "host"
@@ -38,6 +42,22 @@ class HostTool(Tool[P, R]):
                 name = options.get("name") or self._own_name()
                 raise ToolDefinitionError(f"host tool {name!r} takes no {option}: {reason}.")
         super()._configure(options)
+
+    def _needed(self, options: ToolOptions) -> frozenset[Capability]:
+        harmless = options.get("harmless", False)
+        check_flag(self.name, "harmless", harmless)
+        needs = capabilities(self.name, "needs", options.get("needs", () if harmless else DEFAULT_NEEDS))
+        if not harmless and needs <= KIND_GRANTS[SessionKind.WORKER]:
+            held = ", ".join(sorted(KIND_GRANTS[SessionKind.WORKER]))
+            raise ToolDefinitionError(
+                f"host tool {self.name!r}: its needs must name more than a Worker holds ({held}), because no sandbox "
+                "holds it. Leave needs out, or pass harmless=True if any session may call it."
+            )
+        return needs
+
+    @property
+    def _less(self) -> str:
+        return "or pass harmless=True if any session may call it"
 
     def _default_tier(self) -> PermissionTier:
         return PermissionTier.SYSTEM  # no sandbox restricts it
@@ -52,7 +72,9 @@ def host_tool(
 ) -> HostTool[P, R] | Callable[[Callable[P, R]], HostTool[P, R]]:
     """Make a HostTool of `fn`: `@host_tool`, `@host_tool(timeout=60)` or `host_tool(fn, …)`.
 
-    The options are those of `tool`, except `uses`, `mutates`, `limits` and `lifetime`. The default tier is SYSTEM.
+    The options are those of `tool`, except `uses`, `mutates`, `limits` and `lifetime`. The default tier is SYSTEM. No
+    Worker can call it: `needs` is EXEC unless given, and must name a capability that no Worker holds. With
+    `harmless=True`, it needs nothing unless `needs` is given, and a Worker may call it.
     """
 
     def decorate(decorated: Callable[P, R]) -> HostTool[P, R]:

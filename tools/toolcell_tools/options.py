@@ -73,6 +73,8 @@ class _Behaviour(TypedDict, total=False):
 class DynamicHostOptions(_Anywhere, _Behaviour, total=False):
     """The options of dynamic tools that also apply outside a cell. See ToolOptions."""
 
+    harmless: bool
+
 
 class DynamicOptions(_Bounds, _Behaviour, total=False):
     """The options of every tool, except those that a dynamic tool gives by other parameters. See ToolOptions."""
@@ -100,7 +102,8 @@ class ToolOptions(_Words, DynamicOptions, total=False):
     `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result. `instructions` is a
     text for the system prompt of a model that is offered the tool. `signals` are those that the tool may give to the
     loop. A tool that `confirms` may call `ctx.confirm`. With `exceptions="type"`, a model reads only the type of an
-    exception that the tool raised; the profile may ask for that too.
+    exception that the tool raised; the profile may ask for that too. `harmless` is for host tools: see `host_tool`.
     """
 
     output_schema: object
+    harmless: bool

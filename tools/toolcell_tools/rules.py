@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from .capability import Capability, PermissionTier
+from .capability import LEAST_TIERS, NOT_READ_ONLY, Capability, PermissionTier
 from .failures import ToolDefinitionError, Unencodable
 
 __all__ = [
@@ -18,7 +18,10 @@ __all__ = [
     "check_metadata",
     "check_name",
     "check_positive",
+    "check_read_only",
+    "check_tier",
     "check_version",
+    "is_below",
     "suggested_name",
     "tier_of",
 ]
@@ -33,8 +36,7 @@ _SEMANTIC = re.compile(  # the grammar of semver.org, version 2.0.0
     re.ASCII,
 )
 _RESERVED = frozenset({"handoff"})
-_OBSERVING = frozenset({Capability.READ, Capability.MEMORY_READ, Capability.WEB})
-_CHANGING = _OBSERVING | {Capability.WRITE, Capability.MEMORY_WRITE}
+_TIERS = tuple(PermissionTier)  # from the least to the greatest
 
 
 def check_name(name: str) -> str:
@@ -160,7 +162,28 @@ def capabilities(tool: str, option: str, given: Iterable[Capability | str]) -> f
 
 
 def tier_of(rights: frozenset[Capability]) -> PermissionTier:
-    """The default tier of a tool with these needs and uses."""
-    if rights <= _OBSERVING:
-        return PermissionTier.READ_ONLY
-    return PermissionTier.WORKSPACE if rights <= _CHANGING else PermissionTier.SYSTEM
+    """The least tier of a tool with these needs and uses."""
+    return max((LEAST_TIERS[one] for one in rights), key=_TIERS.index, default=PermissionTier.READ_ONLY)
+
+
+def is_below(tier: PermissionTier, rights: frozenset[Capability]) -> bool:
+    """Whether a tool with these needs and uses has a greater tier than this."""
+    return _TIERS.index(tier) < _TIERS.index(tier_of(rights))
+
+
+def check_tier(tool: str, tier: PermissionTier, rights: frozenset[Capability], cure: str) -> None:
+    """Refuse a tier below what the needs and uses imply."""
+    if is_below(tier, rights):
+        least = tier_of(rights)
+        names = ", ".join(sorted(one for one in rights if LEAST_TIERS[one] is least))
+        raise ToolDefinitionError(
+            f"tool {tool!r}: tier={tier.value!r} is too low for a tool with {names}; the least is {least.value!r}. "
+            f"{cure}"
+        )
+
+
+def check_read_only(tool: str, rights: frozenset[Capability], cure: str) -> None:
+    """Refuse the annotation `read_only` for a tool that may change something."""
+    names = ", ".join(sorted(rights & NOT_READ_ONLY))
+    if names:
+        raise ToolDefinitionError(f"tool {tool!r}: read_only=True does not fit a tool with {names}. {cure}")

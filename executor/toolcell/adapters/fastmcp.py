@@ -36,7 +36,7 @@ from toolcell_tools.preview import printable
 from toolcell_tools.result import ToolResult as CellResult
 
 from .fastmcp_in_cell import returned, run
-from .foreign import cell_tool
+from .foreign import cell_tool, read_only_claim
 from .in_cell import function_runner
 from .session_calls import ApprovalNeeded, SessionCalls
 from .whereabouts import located
@@ -231,7 +231,7 @@ def from_fastmcp(
             "annotations",
             Annotations(
                 title=hints.title,
-                read_only=hints.read_only_hint,
+                read_only=read_only_claim(name or one.name, hints.read_only_hint, options),
                 destructive=bool(hints.destructive_hint),
                 idempotent=bool(hints.idempotent_hint),
                 open_world=bool(hints.open_world_hint),

@@ -1,5 +1,6 @@
 """A framework's tool as a tool that runs in a cell: by value, or by the import path `module:name`."""
 
+import logging
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import Parameter, signature
@@ -8,15 +9,18 @@ from typing import Any, Unpack, cast, get_args, get_type_hints
 import pydantic
 
 from toolcell.errors import UsageError
+from toolcell_tools.capability import NOT_READ_ONLY
 from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.foreign import check_any_schema
 from toolcell_tools.function import tool
 from toolcell_tools.options import DynamicOptions, ToolOptions
-from toolcell_tools.rules import suggested_name
+from toolcell_tools.rules import capabilities, suggested_name
 
-__all__ = ["cell_function", "cell_tool", "found", "returned_schema"]
+__all__ = ["cell_function", "cell_tool", "found", "read_only_claim", "returned_schema"]
+
+_log = logging.getLogger("toolcell.tool")
 
 
 def found(given: object) -> object:
@@ -59,6 +63,20 @@ def returned_schema(fn: Callable[..., Any], *media: type) -> dict[str, Any] | No
 
 def _names(annotation: Any, types: tuple[type, ...]) -> bool:
     return annotation in types or any(_names(one, types) for one in get_args(annotation))
+
+
+def read_only_claim(name: str, claimed: bool | None, options: DynamicOptions) -> bool | None:
+    """What a framework's tool claims about being read-only, None if that does not fit its needs and uses: a claim gives
+    no right. The log says so."""
+    needs = options["needs"] = capabilities(name, "needs", options.get("needs", ()))
+    uses = options["uses"] = capabilities(name, "uses", options.get("uses", ()))
+    rights = needs | uses
+    if not claimed or not rights & NOT_READ_ONLY:
+        return claimed
+    _log.warning(
+        "the tool %r claims to be read-only, and has %s: the claim is dropped", name, ", ".join(sorted(rights))
+    )
+    return None
 
 
 def cell_function(

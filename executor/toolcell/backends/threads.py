@@ -7,6 +7,8 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
+from toolcell_tools.interrupts import Escaped
+
 from .errors import Unreachable
 
 __all__ = [
@@ -47,7 +49,10 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
     def run() -> T:
         nonlocal began
         began = True
-        return work()
+        try:
+            return work()
+        except SystemExit as error:  # it would end the thread, not the program
+            raise Escaped(error) from error
 
     try:
         return await to_thread.run_sync(run, abandon_on_cancel=abandon, limiter=limiter)

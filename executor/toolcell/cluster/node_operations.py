@@ -28,6 +28,7 @@ from toolcell.web_rules import ALL
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request
 from toolcell_tools.capability import Capability
+from toolcell_tools.interrupts import Guard, cause_of
 
 from .node_backends import PlacedBackends
 
@@ -130,7 +131,9 @@ class CallOperations:
             self._run.note_acted()
             self._record(request, acts)
         try:
-            value = await self._clean(await broker.serve(table, self._placed.principal, operation, request.arguments))
+            async with Guard():
+                answer = await broker.serve(table, self._placed.principal, operation, request.arguments)
+            value = await self._clean(answer)
         except Exception as error:
             refusal = self._refusal_of(error, request, acts)
             return False, await self._clean(cast("Field", refusal.to_wire()))
@@ -142,7 +145,7 @@ class CallOperations:
         """Record an exception, and return the refusal that the tool gets."""
         operation = request.operation
         if operation in self._placed.table:
-            why = str(error) if isinstance(error, broker.Refusal) else type(error).__name__
+            why = str(error) if isinstance(error, broker.Refusal) else type(cause_of(error)).__name__
             self._record(request, acts, error=without_secrets(why[:MOST_WHY_CHARS]))
         if isinstance(error, broker.Refusal):
             if error.kind == "permission_denied":

@@ -29,6 +29,7 @@ from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
+from toolcell_tools.interrupts import Guard
 from toolcell_tools.preview import Preview, printable
 
 from .context import CallContext
@@ -221,7 +222,8 @@ def show(context: CallContext, text: str) -> None:
 async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> None:
     with anyio.move_on_after(timeout_s):
         try:
-            await channel.send(text, sender=sender)
+            async with Guard():
+                await channel.send(text, sender=sender)
         except Exception:  # this is only a notice; the approver is asked elsewhere
             _log.exception("%r could not show that approval is asked for %s", channel, sender)
 
@@ -280,7 +282,8 @@ async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals,
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
-        said: object = await approver.approve(deepcopy(request))
+        async with Guard():
+            said: object = await approver.approve(deepcopy(request))
         if isinstance(said, (Approved, Denied)):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the user's code
             answer, by = said, type(approver).__name__
         else:

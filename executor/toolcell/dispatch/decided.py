@@ -7,6 +7,7 @@ from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.policy import Explanation
 from toolcell_tools.errors import ErrorBase
+from toolcell_tools.interrupts import pass_on
 
 from .permit import POLICY_FAILED, explained_as, lacking_grants
 from .resolve import resolved
@@ -32,7 +33,8 @@ async def explained_call(services: Services, caller: Caller, routes: Routes, cal
     try:
         decision = services.policy.decide(call, declaration, info)
         asks = declaration.requires_approval and tool.requires_approval_for(call.arguments)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the policy failed on a call of %s that is explained", call.tool)
         return Explanation("deny", POLICY_FAILED)
     found = explained_as(services.policy, call, declaration, info, decision)

@@ -12,6 +12,7 @@ from toolcell.sessions.reach import out_of_reach
 from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.interrupts import pass_on
 
 from .permit import forbidden
 from .services import Caller
@@ -23,7 +24,8 @@ def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
     """Whether the call may change anything, by the tool's own rule. If the rule raises, the call is denied."""
     try:
         return tool.mutates_for(call.arguments)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("mutates of %s failed on call %s", call.tool, call.id)
         return forbidden(tool.declaration, "its `mutates` rule failed")
 

@@ -28,11 +28,12 @@ from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.asking import given_or_asked, went_on
-from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, asked_in
+from toolcell_tools.confirmation import Confirmation, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return, in_utf8
 from toolcell_tools.failures import ToolFailure, Unencodable
+from toolcell_tools.interrupts import Guard, cause_of, described, pass_on
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext
@@ -109,6 +110,9 @@ async def _attempt(
         field = ".".join(str(part) for part in first["loc"])
         payload: dict[str, Field] = {"field": field}
         return Outcome(ending="error", reason="arguments", message=f"{field}: {first['msg']}", payload=payload)
+    except BaseException as error:  # of a validator
+        pass_on(error)
+        return _failed("exception", described(error), error, None)
     began = ended = False
 
     def run_it() -> tuple[Any]:  # in a tuple, because trio accepts no bare coroutine from a thread
@@ -120,46 +124,41 @@ async def _attempt(
             ended = True
 
     try:
-        if tool.is_async:
-            value = await tool.fn(**arguments)
-        else:
-            try:
-                (value,) = await in_thread(run_it, abandon=True, limiter=context.services.host_threads)
-            finally:
-                if began and not ended:
-                    context.services.in_background(_outlived, call, lambda: ended)
-            if inspect.isawaitable(value):  # a lambda that calls a client's async method
-                value = await value
-        if reporter.has_asked:
-            raise went_on(tool.name)
-        encoded = encode_return(tool.encoded(value), ())
-        signals = [*encoded.pop("signals", ()), *reporter.signals]
-        if signals:
-            encoded["signals"] = checked_signals(tool.name, tool.signals, signals)
-        encoded["values"] = values = cast("dict[str, Field]", encode_json(given.values))
-        if encoded_bytes(values) > VALUES_BYTES:
-            raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
-        return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
+        async with Guard():
+            if tool.is_async:
+                value = await tool.fn(**arguments)
+            else:
+                try:
+                    (value,) = await in_thread(run_it, abandon=True, limiter=context.services.host_threads)
+                finally:
+                    if began and not ended:
+                        context.services.in_background(_outlived, call, lambda: ended)
+                if inspect.isawaitable(value):  # a lambda that calls a client's async method
+                    value = await value
+            if reporter.has_asked:
+                raise went_on(tool.name)
+            encoded = encode_return(tool.encoded(value), ())
+            signals = [*encoded.pop("signals", ()), *reporter.signals]
+            if signals:
+                encoded["signals"] = checked_signals(tool.name, tool.signals, signals)
+            encoded["values"] = values = cast("dict[str, Field]", encode_json(given.values))
+            if encoded_bytes(values) > VALUES_BYTES:
+                raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
+            return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
     except NoThread as error:
         if began or tool.is_async:  # the tool itself could start no thread
             return _failed("exception", str(error), error, None)
         return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
-    except (ConfirmationAsked, BaseExceptionGroup) as error:
-        asked = asked_in(error)
-        if asked is None:
-            if not isinstance(error, ExceptionGroup):
-                raise
-            grouped = cast("ExceptionGroup[Exception]", error)
-            return _failed("exception", f"{type(grouped).__name__}: {grouped}", grouped, None)
-        return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))
     except Unencodable as failure:
         return _failed("unencodable", str(failure), failure, None)
-    except (Exception, SystemExit) as error:  # a tool must not end the supervisor
-        said = str(error)
-        name = type(error).__name__
-        return _failed("exception", f"{name}: {said}" if said else name, error, None)
+    except Exception as error:
+        raised = cause_of(error)
+        asked = asked_in(raised)
+        if asked is not None:
+            return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
+        return _failed("exception", described(raised), raised, None)
 
 
 async def _outlived(call: ToolCall, has_ended: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.interrupts import pass_on
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
@@ -63,7 +64,8 @@ def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: Session
     try:
         decision = policy.decide(call, declaration, session)
         needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
         return forbidden(declaration, POLICY_FAILED)
     if decision == "ask":
@@ -80,7 +82,8 @@ def _by_rule(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sessi
         return ""
     try:
         return f" ({explained(policy, call, declaration, session).rule})"
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
         return ""
 
@@ -98,7 +101,8 @@ def explained_as(
     """The policy's explanation, or only its decision, which is this one, if the policy cannot explain it."""
     try:
         return explained(policy, call, declaration, session)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
         return Explanation(decision, type(policy).__name__)
 

@@ -4,6 +4,7 @@ Nothing here raises because of a tool, a model or a sandbox. Arguments from a re
 runs with checked arguments.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.wire.frames import Field
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
+from toolcell_tools.interrupts import Guard
 from toolcell_tools.result import ToolResult
 
 from . import approve, confirming, hooks, host
@@ -29,6 +31,7 @@ from .resolve import resolved
 from .route import Route
 from .validate import Valid
 
+_log = logging.getLogger("toolcell")
 UNCONFIRMED = confirming.Standing([])
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 
@@ -36,7 +39,8 @@ MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do n
 async def dispatch(
     context: CallContext, name: str, arguments: Mapping[str, Any], repair: Repair | None = None
 ) -> ToolResult:
-    """Run the call. `repair` may correct its arguments up to twice. The last result is returned."""
+    """Run the call. `repair` may correct its arguments up to twice. The last result is returned, also if `repair`
+    fails."""
     number = 1
     while True:
         result = await attempt(context, name, arguments, number)
@@ -46,7 +50,13 @@ async def dispatch(
                 context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
             return result
         with context.caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
-            arguments, number = await repair(error), number + 1
+            try:
+                async with Guard():
+                    arguments, number = await repair(error), number + 1
+            except Exception:
+                _log.exception("the repair of call %s of %s failed", context.call_id, result.tool)
+                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
+                return result
         if work.scope.cancelled_caught:
             return result.model_copy(update={"error": approve.closed(result.tool, context.caller.life)})
 

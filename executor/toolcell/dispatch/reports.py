@@ -7,6 +7,7 @@ from typing import Any
 
 from toolcell.journal import Journal, Record
 from toolcell.pool.budget import Charge
+from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
@@ -30,7 +31,8 @@ def tell_progress(
         return
     try:
         answer = on_progress(message, fraction)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("on_progress of call %s raised", call_id)
         return
     if inspect.isawaitable(answer):
@@ -39,7 +41,8 @@ def tell_progress(
 
 async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None) -> None:
     try:
-        await answer
+        async with Guard():
+            await answer
     except Exception:
         _log.exception("on_progress of call %s raised", call_id)
     finally:
@@ -65,5 +68,6 @@ def tell_log(
     if on_log is not None:
         try:
             on_log(level, message, fields)
-        except Exception:
+        except BaseException as error:
+            pass_on(error)
             _log.exception("on_log of call %s raised", call_id)

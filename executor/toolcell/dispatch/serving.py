@@ -30,6 +30,7 @@ from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
+from toolcell_tools.interrupts import Guard, cause_of
 from toolcell_tools.preview import ends_of, shortened
 
 from .answering import reply, room_for
@@ -265,8 +266,10 @@ class SessionRun(Run):
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
             self._acted = self._acted or acts
+            table, operation, arguments = self._route.table, request.operation, request.arguments
             with self._recorded(request, acts=acts):
-                return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
+                async with Guard():
+                    return True, await broker.serve(table, principal, operation, arguments)
         except broker.Refusal as refusal:
             if refusal.kind == "permission_denied" and self._may_record("denied"):
                 self._record("denied", {"operation": request.operation[:64], "by": "broker"})
@@ -292,7 +295,7 @@ class SessionRun(Run):
         try:
             yield
         except BaseException as error:
-            why = str(error) if isinstance(error, broker.Refusal) else type(error).__name__
+            why = str(error) if isinstance(error, broker.Refusal) else type(cause_of(error)).__name__
             self._record("operation", {**facts, "error": without_secrets(why[:MOST_WHY_CHARS])})
             raise
         if not acts:

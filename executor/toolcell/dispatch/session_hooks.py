@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from toolcell.backends.threads import HOOKS
+from toolcell_tools.interrupts import Guard
 from toolcell_tools.signature import is_async
 
 __all__ = ["answer_of", "tell"]
@@ -20,10 +21,11 @@ async def answer_of(method: Callable[..., Any], *given: Any, timeout_s: float) -
     """What a hook's method returns. Raises TimeoutError. A plain method runs in a thread, and is left there if it takes
     too long."""
     with anyio.fail_after(timeout_s):
-        if is_async(method):
-            return await method(*given)
-        answer = await HOOKS.run(partial(method, *given), abandon=True)
-        return await answer if inspect.isawaitable(answer) else answer
+        async with Guard():
+            if is_async(method):
+                return await method(*given)
+            answer = await HOOKS.run(partial(method, *given), abandon=True)
+            return await answer if inspect.isawaitable(answer) else answer
 
 
 async def tell(hooks: Sequence[object], timeout_s: float, name: str, *facts: Any) -> None:

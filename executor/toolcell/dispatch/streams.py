@@ -20,6 +20,7 @@ from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import CutShort
+from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.result import CapturedOutput, Notice, ToolResult
 
 from .overflow import NewFile
@@ -226,7 +227,8 @@ class OutputListener:
         began = time.monotonic()
         try:
             answer = self._on_output(NAMES[stream], text) if text else None
-        except Exception:
+        except BaseException as error:
+            pass_on(error)
             self._on_raised()
         self._on_took(time.monotonic() - began)
         if inspect.isawaitable(answer):
@@ -250,7 +252,8 @@ class OutputListener:
 
     async def _await(self, answer: Awaitable[None]) -> None:
         try:
-            await answer
+            async with Guard():
+                await answer
         except Exception:
             self._on_raised()
         self._next()

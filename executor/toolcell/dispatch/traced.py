@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.telemetry.tracing import Telemetry
+from toolcell_tools.interrupts import pass_on
 from toolcell_tools.result import ToolResult
 
 from .context import CallContext, Repair
@@ -21,7 +22,8 @@ async def traced(
     caller = context.caller
     try:
         trace = telemetry.begin(name, context.call_id, caller.id, caller.kind.value, caller.agent_id)
-    except Exception:
+    except BaseException as error:
+        pass_on(error)
         _log.exception("the telemetry of call %s failed", context.call_id)
         return await dispatch(context, name, arguments, repair)
     try:

@@ -1,6 +1,5 @@
 """Run one attempt: begin another try while tries end by an infrastructure error and retries remain."""
 
-import asyncio
 import inspect
 import logging
 import math
@@ -21,6 +20,7 @@ from toolcell.usage_limits import SessionUsage, UsageLimits
 from toolcell_tools.encode import encode_counted, in_utf8
 from toolcell_tools.errors import ToolFailed
 from toolcell_tools.failures import Unencodable
+from toolcell_tools.interrupts import Guard, described
 
 from .attempt import Attempt, Scored
 from .infrastructure import failure_of, is_infrastructure
@@ -147,16 +147,15 @@ async def _opened(plan: RolloutPlan, task: RolloutTask, workspace: Path, session
     """Open the session on a prepared workspace. If that fails, return None and set the reason in `end`. Raises
     UsageError."""
     try:
-        await in_thread(lambda: workspace.mkdir(parents=True, exist_ok=True))
-        if plan.prepare is not None:
-            await _prepared(plan.prepare, task, workspace)
-        options: dict[str, Any] = {"agent_id": plan.name, "usage_limits": plan.budget, **plan.session_options}
-        return await plan.supervisor.open_session(plan.kind, workspace=workspace, session_id=session_id, **options)
+        async with Guard(contains_exit=True):
+            await in_thread(lambda: workspace.mkdir(parents=True, exist_ok=True))
+            if plan.prepare is not None:
+                await _prepared(plan.prepare, task, workspace)
+            options: dict[str, Any] = {"agent_id": plan.name, "usage_limits": plan.budget, **plan.session_options}
+            return await plan.supervisor.open_session(plan.kind, workspace=workspace, session_id=session_id, **options)
     except UsageError:
         raise
-    except BaseException as error:  # a full disk, a download that failed, no sandbox, no node
-        if _is_for_program(error):
-            raise
+    except Exception as error:  # a full disk, a download that failed, no sandbox, no node
         end.become(RolloutOutcome.INFRASTRUCTURE, f"No session was opened: {_said(error)}")
         return None
 
@@ -173,7 +172,8 @@ async def _prepared(prepare: Prepare, task: RolloutTask, workspace: Path) -> Non
 async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
     """Run the agent, and set the outcome in `end`."""
     try:
-        value = await agent(attempt)
+        async with Guard(contains_exit=True):
+            value = await agent(attempt)
         given = value if isinstance(value, Scored) else Scored(value)
         reward = None if given.reward is None else float(given.reward)
         if reward is not None and not math.isfinite(reward):
@@ -191,23 +191,6 @@ async def _worked(agent: Agent, attempt: Attempt, end: _End) -> None:
             return
         end.become(RolloutOutcome.FAILED, _said(error))
         _log.info("the agent failed in %r", attempt, exc_info=error)
-    except BaseException as error:
-        if _is_for_program(error):
-            raise
-        end.become(RolloutOutcome.FAILED, _said(error))
-
-
-def _is_for_program(error: BaseException) -> bool:
-    """Whether the exception ends the attempt or the program: a cancellation, or Ctrl-C. A SystemExit of the agent's own
-    code does not, and neither does a CancelledError of a task that the agent awaits."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(_is_for_program(one) for one in error.exceptions)  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType,reportUnknownArgumentType]
-    if not isinstance(error, anyio.get_cancelled_exc_class()):
-        return isinstance(error, (KeyboardInterrupt, GeneratorExit))
-    if anyio.current_effective_deadline() == -math.inf or not isinstance(error, asyncio.CancelledError):
-        return True
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 async def _closed(session: Session, end: _End) -> SessionUsage:
@@ -223,8 +206,4 @@ async def _closed(session: Session, end: _End) -> SessionUsage:
 
 def _said(error: BaseException) -> str:
     """The exception in one line, of at most 2,000 characters, which JSON can hold."""
-    try:
-        text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    except Exception:  # its __str__ is broken
-        text = type(error).__name__
-    return in_utf8(text[:2000])
+    return in_utf8(described(error)[:2000])

@@ -86,15 +86,19 @@ class CallTask:
         why = "The task was cancelled."
         if self._scope.cancel_called:
             self._result = self._unstarted("It was cancelled before.")
-        with self._scope:
-            try:
+        try:
+            with self._scope:
                 if self._result is None:
                     self._result = await call()
-            except UsageError as error:  # its session was closed before it began
-                self._result = self._unstarted(str(error))
-            except Exception as error:  # of `repair`, which is the program's code
-                _log.exception("the task %s failed", self.id)
-                why = f"The task failed outside of the tool: {type(error).__name__}."
+        except UsageError as error:  # its session was closed before it began
+            self._result = self._unstarted(str(error))
+        except Exception as error:  # of the program's journal
+            _log.exception("the task %s failed", self.id)
+            why = f"The task failed outside of the tool: {type(error).__name__}."
+        finally:  # also if the tool has cancelled this task
+            self._end(why, store)
+
+    def _end(self, why: str, store: ResultStore | None) -> None:
         if self._result is None:
             self._result = self._failed(Cancelled(message=why, delivered=True, effect=True))  # as far as is known
         try:

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import anyio
 
+from toolcell_tools.interrupts import Guard
+
 __all__ = ["Farewell", "say_all"]
 
 WITHIN_S = 2.0
@@ -26,7 +28,8 @@ async def say_all(farewells: Iterable[Farewell], record: Callable[[dict[str, Any
 
     async def say(farewell: Farewell) -> None:
         try:
-            await farewell.say(record)
+            async with Guard():
+                await farewell.say(record)
         except Exception:  # of the network, of the other side, or of the program's client
             _log.debug("a source of tools did not end as it should", exc_info=True)
 

@@ -75,7 +75,7 @@ class ModuleTool(ForeignTool):
             said.parameters_schema,
             description=said.description,
             version=said.version,
-            tier=max(tier_of(said.needs | said.uses), said.tier, key=list(PermissionTier).index),
+            tier=max(tier_of(said.needs | said.uses), said.tier, key=list(PermissionTier).index),  # a cell may lie
             needs=said.needs,
             uses=said.uses,
             output_schema=said.output_schema,

@@ -14,6 +14,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 
 from toolcell.journal.redact import ArgumentRedaction
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.interrupts import pass_on
 from toolcell_tools.preview import printable, shortened
 from toolcell_tools.result import ToolResult
 
@@ -40,7 +41,8 @@ def _logged(method: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
     def guarded(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception:
+        except BaseException as error:
+            pass_on(error)
             _log.exception("the telemetry of a call failed")
 
     return guarded

@@ -70,7 +70,7 @@ def noted() -> None:
     Path("notes.env").write_text("TOKEN=" + os.environ["SERVICE_TOKEN"])
 
 
-@host_tool(description="Raise in the supervisor's process.")
+@host_tool(harmless=True, description="Raise in the supervisor's process.")
 def here() -> None:
     raise RuntimeError(f"the key is {KEY}")
 
@@ -93,7 +93,7 @@ async def telling(session: Session, request: str) -> str:
     return f"{request} {os.environ['TOOLCELL_TEST_API_KEY']}"
 
 
-@host_tool(description="Raise in the supervisor's process.", exceptions="type")
+@host_tool(harmless=True, description="Raise in the supervisor's process.", exceptions="type")
 def discreet_here() -> None:
     raise LookupError("row 19 of the ledger")
 

@@ -57,7 +57,7 @@ async def test_a_call_that_is_refused_has_no_intent(supervise: Supervise, worksp
 
 
 async def test_a_host_tool_whose_caller_goes_has_an_end(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
-    @host_tool
+    @host_tool(harmless=True)
     async def wait() -> None:
         """Wait for ever."""
         await anyio.sleep_forever()

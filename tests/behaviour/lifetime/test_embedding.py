@@ -304,22 +304,22 @@ def remember(ctx: ToolContext) -> None:
     ctx.memory_writer.store("a")
 
 
-class Exits(ListMemory):
-    """A memory whose `store` raises SystemExit."""
+class Interrupted(ListMemory):
+    """A memory whose `store` is interrupted."""
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
-        raise SystemExit(3)
+        raise KeyboardInterrupt
 
 
 def test_a_backend_that_ends_the_loop_is_named_when_the_supervisor_is_closed(workspace: Path) -> None:
     supervisor = blocking.Supervisor([remember])
     supervisor.start()
-    session = supervisor.open_session("main", workspace=workspace, memory=Exits())
+    session = supervisor.open_session("main", workspace=workspace, memory=Interrupted())
     with pytest.raises(CancelledError):
         session.call("remember")
     with pytest.raises(BaseExceptionGroup) as raised:
         supervisor.close()
-    assert raised.group_contains(SystemExit)
+    assert raised.group_contains(KeyboardInterrupt)
     supervisor.close()
 
 

@@ -19,6 +19,7 @@ from toolcell import (
     Profile,
     ResourceBlock,
     TextBlock,
+    TierPolicy,
     Timeout,
     UnknownTool,
     UsageError,
@@ -178,11 +179,22 @@ async def test_a_server_without_the_needs_of_its_own_profile_is_a_mistake_of_the
 
 
 async def test_the_program_decides_about_tiers_names_and_approval(opened: Opened, toolset: Make) -> None:
-    session = await opened(toolset("honest", prefix="test_", tier="elevated", tiers={"echo": "read_only"}))
+    session = await opened(toolset("honest", prefix="test_", requires_approval=True, tiers={"add": "elevated"}))
     declared = {each.name: each for each in await session.tools()}
-    assert declared["test_echo"].tier is PermissionTier.READ_ONLY and declared["test_echo"].annotations.read_only
+    assert declared["test_echo"].tier is PermissionTier.SYSTEM and declared["test_echo"].requires_approval
     assert declared["test_add"].tier is PermissionTier.ELEVATED
-    assert (await session.call("test_echo", {"text": "x"})).for_model() == "x"
+
+
+async def test_a_tier_below_the_capabilities_of_a_server_is_dropped_and_the_journal_says_so(
+    opened: Opened, toolset: Make
+) -> None:
+    policy = TierPolicy(workspace="deny", system="deny", tools={"add": "allow"})
+    session = await opened(toolset("honest", tiers={"echo": "read_only"}), policy=policy)
+    assert "echo" not in {one.name for one in await session.tools()}
+    assert (await session.call("add", {"a": 1, "b": 2})).error is None
+    assert isinstance((await session.call("echo", {"text": "x"})).error, PermissionDenied)
+    (incident,) = opened.incidents
+    assert "the tool 'echo' is of tier system, not read_only, because its server has exec, read, write." in incident
 
 
 async def test_wrappers_of_toolsets_work_on_servers(opened: Opened, toolset: Make) -> None:

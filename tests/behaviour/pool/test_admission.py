@@ -56,7 +56,7 @@ def moody(path: str, dies: bool = True) -> str:
 running = 0
 
 
-@host_tool
+@host_tool(harmless=True)
 async def here() -> int:
     """Count the calls of this tool that run."""
     global running

@@ -80,7 +80,7 @@ writes: Any = {"needs": {"write"}, "annotations": Annotations(sequential=False)}
 CELL_TOOLS = [tool(each, **writes) for each in (heeds, heeds_async, looks_and_goes_on, deaf)]
 
 
-@host_tool(tier=PermissionTier.READ_ONLY)
+@host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
 async def waits(ctx: HostContext, name: str) -> None:
     """Wait for a long time, and never read `cancelled`."""
     try:
@@ -90,7 +90,7 @@ async def waits(ctx: HostContext, name: str) -> None:
         _ended.add(name)
 
 
-@host_tool(tier=PermissionTier.READ_ONLY)
+@host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
 async def heeds_here(ctx: HostContext, name: str) -> str:
     """Wait until the call is cancelled, then clean up."""
     _begun.add(name)
@@ -237,7 +237,7 @@ async def test_the_caller_of_a_host_tool_in_a_thread_goes_on_at_once_and_the_log
 ) -> None:
     released = threading.Event()
 
-    @host_tool(tier=PermissionTier.READ_ONLY)
+    @host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
     def blocks(name: str) -> None:
         """Block a thread."""
         _begun.add(name)
@@ -264,7 +264,7 @@ async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_t
     monkeypatch.setattr("toolcell.sessions.ending.STUBBORN_S", 0.1)
     released = anyio.Event()
 
-    @host_tool(tier=PermissionTier.READ_ONLY)
+    @host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
     async def stays(name: str) -> None:
         """Wait with a shield against cancellation."""
         _begun.add(name)
@@ -281,7 +281,7 @@ async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_t
 
 
 async def test_a_host_tool_may_close_its_own_session(supervise: Any, workspace: Path) -> None:
-    @host_tool(tier=PermissionTier.READ_ONLY)
+    @host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
     async def closes(ctx: HostContext) -> str:
         """Close the session that called the tool."""
         await ctx.session.close()
@@ -366,7 +366,7 @@ class Hangs(Hook):
         await self._hang("error")
 
 
-@host_tool(tier=PermissionTier.READ_ONLY)
+@host_tool(harmless=True, tier=PermissionTier.READ_ONLY)
 async def answers(name: str) -> str:
     """Answer."""
     return f"secret of {name}"

@@ -13,7 +13,6 @@ import pytest
 from toolcell import (
     Annotations,
     Capability,
-    Crashed,
     ExecutionError,
     HostContext,
     LimitExceeded,
@@ -87,8 +86,6 @@ async def fails(how: str) -> str:
     """Fail."""
     if how == "failure":
         raise ToolFailure("no such user", {"known": 3})
-    if how == "exit":
-        raise SystemExit(3)
     if how == "data":
         raise ToolFailure("no such user", object())
     if how == "unencodable":
@@ -155,6 +152,32 @@ async def test_a_synchronous_one_does_not_hold_the_loop(supervise: Any, workspac
         assert result.output != threading.get_ident() and beats > 5
 
 
+async def test_a_worker_can_call_only_a_host_tool_that_is_harmless(supervise: Any, workspace: Path) -> None:
+    made: list[str] = []
+
+    @host_tool
+    def save() -> None:
+        """Save."""
+        made.append("a file")
+
+    @host_tool(harmless=True)
+    def now() -> str:
+        """Tell the time."""
+        return "noon"
+
+    tools = [save, now, dynamic_host_tool("forward", handler=lambda arguments: made.append("a request"))]
+    async with supervise(tools) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace)
+        worker = await main.open_child("worker")
+        assert [one.name for one in await worker.tools()] == ["now"]
+        for name in ("save", "forward"):
+            error = (await worker.call(name)).error
+            assert isinstance(error, PermissionDenied) and error.missing == (Capability.EXEC,)
+        assert not made
+        assert (await worker.call("now")).unwrap() == "noon"
+        assert (await main.call("save")).error is None and made == ["a file"]
+
+
 async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, workspace: Path) -> None:
     (workspace / "a.txt").write_text("hello\n")
     async with supervise(TOOLS) as supervisor:
@@ -166,7 +189,7 @@ async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, wor
 async def test_a_question_to_the_user_is_one_that_waits_for_them(supervise: Any, workspace: Path) -> None:
     questions, answers = anyio.create_memory_object_stream[str](1), anyio.create_memory_object_stream[str](1)
 
-    @host_tool(tier=PermissionTier.READ_ONLY, timeout=300)
+    @host_tool(harmless=True, tier=PermissionTier.READ_ONLY, timeout=300)
     async def ask_user(question: str) -> str:
         """Ask the user."""
         await questions[0].send(question)
@@ -197,8 +220,6 @@ async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path
         assert "Traceback" not in broken.model_dump_json()
         assert "Traceback" in supervisor.journal.of(kind="call")[-1].data["traceback"]
         assert isinstance((await session.call("fails", {"how": "unencodable"})).error, ExecutionError)
-        leaving = (await session.call("fails", {"how": "exit"})).error
-        assert isinstance(leaving, (ExecutionError, Crashed)), "a tool cannot end the supervisor"
         assert (await session.call("where")).error is None
 
 

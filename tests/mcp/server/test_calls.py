@@ -1,5 +1,6 @@
 """The server with the SDK's client in one process, on asyncio and on trio, in both eras of the protocol."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from tests.helpers import PATIENCE_S, until
 
-from toolcell import Supervisor
+from toolcell import Supervisor, host_tool
 from toolcell.mcp import ServerBounds, ToolServer
 from toolcell.supervisor import runtime_of
 
@@ -89,6 +90,23 @@ async def test_failures_are_results_and_unknown_tools_are_errors(
         assert invalid.is_error and "validation" in text_of(invalid)
         with pytest.raises(MCPError, match="Unknown tool: 'nobody'"):
             await client.call_tool("nobody", {})
+        assert text_of(await client.call_tool("add", {"a": 2, "b": 2})) == "4"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_cancellation_that_is_not_the_clients_is_a_failure_of_its_call(tmp_path: Path, mode: str) -> None:
+    @host_tool
+    async def waits_for_a_cancelled_task() -> None:
+        """Raise what awaiting a cancelled task raises."""
+        raise asyncio.CancelledError
+
+    async with (
+        Supervisor([waits_for_a_cancelled_task, *TOOLS]) as supervisor,
+        connected(supervisor, tmp_path, mode) as client,
+    ):
+        failed = await client.call_tool("waits_for_a_cancelled_task", {})
+        assert failed.is_error and "CancelledError" in text_of(failed)
         assert text_of(await client.call_tool("add", {"a": 2, "b": 2})) == "4"
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.interrupts import Guard, described
 from toolcell_tools.session_info import SessionInfo
 
 from .base import AnyTool, Toolset, ToolsetError
@@ -124,14 +125,15 @@ def _clash(name: str, first: str, second: str) -> str:
 
 async def _asked(toolset: Toolset, session: SessionInfo) -> list[AnyTool]:
     try:
-        tools = list(await toolset.tools(session))
+        async with Guard():
+            tools = list(await toolset.tools(session))
     except (ToolsetError, ToolDefinitionError) as error:
         said = str(error)
         raise ToolsetError(
             said if said.startswith("toolset ") else f"toolset {toolset.name!r}: {said}", toolset.name
         ) from error
     except Exception as error:
-        raise ToolsetError(f"toolset {toolset.name!r}: {type(error).__name__}: {error}", toolset.name) from error
+        raise ToolsetError(f"toolset {toolset.name!r}: {described(error)}", toolset.name) from error
     for tool in tools:
         if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - a toolset is the user's code
             what = f"toolset {toolset.name!r} gave {tool!r}, which is not a Tool. Return as_tools([…], name)."
@@ -144,7 +146,8 @@ async def close_all(toolsets: Iterable[Toolset]) -> None:
     failures: list[Exception] = []
     for each in reversed(tuple(toolsets)):
         try:
-            await each.close()
+            async with Guard():
+                await each.close()
         except Exception as error:
             error.add_note(f"while closing toolset {each.name!r}")
             failures.append(error)

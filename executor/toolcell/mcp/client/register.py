@@ -95,6 +95,7 @@ class Register:
                 return None
             try:
                 made = self._made[name] = self._make(self._names[name], described)
+                wrong += [made.finding] if made.finding else []
                 return made
             except (ToolDefinitionError, pydantic.ValidationError) as error:
                 refused = self._refused[name] = present, str(error)[:1_000]

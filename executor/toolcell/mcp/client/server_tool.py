@@ -12,7 +12,7 @@ from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
 from toolcell_tools.preview import printable
-from toolcell_tools.rules import DESCRIPTION_CHARS
+from toolcell_tools.rules import DESCRIPTION_CHARS, is_below, tier_of
 
 from .inside.fingerprints import fingerprint_of
 from .source import ServerSource
@@ -62,22 +62,32 @@ class _OfServer(ForeignTool):
 
 
 class ServerTool(_OfServer):
-    """One tool of a server. `name_there` is the server's name for it, `seen` the fingerprint of its description."""
+    """One tool of a server. `name_there` is the server's name for it, `seen` the fingerprint of its description, and
+    `finding` says that a tier below what its capabilities imply was dropped."""
 
     def __init__(self, source: ServerSource, name: str, described: Described, terms: Terms) -> None:
         self._source = source
         self.name_there = described.name
         self.seen = described.fingerprint
+        rights = source.needs | source.uses
+        tier = terms.tier
+        self.finding = ""
+        if is_below(tier, rights):
+            tier = tier_of(rights)
+            self.finding = (
+                f"the tool {described.name[:64]!r} is of tier {tier.value}, not {terms.tier.value}, because its server "
+                f"has {', '.join(sorted(rights))}. To let it run, name it in the policy: TierPolicy(tools={{…}})"
+            )
         super().__init__(
             name,
             elsewhere,
             described.inputSchema,
             description=_shortened(described.description, DESCRIPTION_CHARS),
             output_schema=described.outputSchema,
-            tier=terms.tier,
+            tier=tier,
             needs=source.needs,
             uses=source.uses,
-            annotations=_annotated(described.title, terms.tier, source),
+            annotations=_annotated(described.title, tier, source),
             timeout=terms.timeout,
             limits=asdict(source.profile.limits),
             lifetime="session",

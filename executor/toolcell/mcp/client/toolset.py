@@ -180,10 +180,11 @@ def mcp_toolset(
     request to the URL, and `credentials` too, which only the supervisor sees; `http` is the client that makes the
     requests, by default the session's.
 
-    The tools are of `tier`, or of `tiers[name]` by the server's name for a tool; the server's own annotations count for
-    nothing. `prefix` is put before each name. `timeout` is the time of one call in seconds. `pins` are the fingerprints
-    of an earlier `McpToolset.fingerprints`. With `required`, a server that fails is a ToolsetError. `startup_s` is the
-    time, in seconds, to start and list the tools. Raises UsageError.
+    The tools are of `tier`, or of `tiers[name]` by the server's name for a tool, but not below the least tier of its
+    capabilities; the server's own annotations count for nothing. `prefix` is put before each name. `timeout` is the
+    time of one call in seconds. `pins` are the fingerprints of an earlier `McpToolset.fingerprints`. With `required`, a
+    server that fails is a ToolsetError. `startup_s` is the time, in seconds, to start and list the tools. Raises
+    UsageError.
     """
     if (command is None) == (url is None):
         raise UsageError("An MCP server is a command or a url. Pass one of them: mcp_toolset(name='…', command=['…']).")

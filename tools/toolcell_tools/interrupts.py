@@ -1,0 +1,103 @@
+"""Tell what interrupts the program from what its code, called by toolcell, has merely raised.
+
+`Session.call` never raises for what a host tool, a hook, a channel, a store or a callback does. `except Exception` is
+not enough: code that awaits a task which somebody has cancelled raises CancelledError, as code does whose own task is
+cancelled. The exception does not say whose cancellation it is. asyncio counts the requests for each task
+(`Task.cancelling`), and a cancelled scope of anyio or trio cancels again at the next checkpoint: these two decide.
+Whatever else is no Exception becomes one, `Escaped`, so that each place handles it as it handles any failure.
+"""
+
+import math
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Escaped", "Guard", "cause_of", "described", "pass_on"]
+
+
+class Escaped(Exception):
+    """An exception of the program's code that is no Exception and interrupts nobody. `__cause__` is that exception."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(described(cause))
+        self.__cause__ = cause
+
+
+class Guard:
+    """Around code of the program that is awaited. It passes on the caller's own cancellation, also if the code has
+    swallowed it, and what ends the program. Any other BaseException leaves it as `Escaped`.
+
+    With `contains_exit`, a SystemExit of the main thread does not end the program either.
+    """
+
+    __slots__ = ("_before", "_contains_exit", "_task")
+
+    def __init__(self, *, contains_exit: bool = False) -> None:
+        self._contains_exit = contains_exit
+
+    async def __aenter__(self) -> None:
+        self._task = _asyncio_task()
+        self._before = 0
+        if self._task is not None:  # a request that is not delivered yet is to pass too
+            undelivered = bool(getattr(self._task, "_must_cancel", False))  # anyio reads it too
+            self._before = self._task.cancelling() - undelivered
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and ends_program(error, exits=not self._contains_exit):
+            return
+        from asyncio import CancelledError  # these imports are here, because cells import this module
+
+        import anyio
+
+        is_exception = error is None or isinstance(error, Exception)
+        if anyio.current_effective_deadline() == -math.inf:
+            if not is_exception:
+                await anyio.lowlevel.checkpoint_if_cancelled()  # raises what the cancelled scope catches
+        elif self._task is not None and self._task.cancelling() > self._before:
+            raise CancelledError from error
+        if not is_exception:
+            raise Escaped(cast("BaseException", error))
+
+
+def ends_program(error: BaseException, *, exits: bool = True) -> bool:
+    """Whether the exception is Ctrl-C, the exit of the main thread or the close of a coroutine, or a group with one."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(ends_program(one, exits=exits) for one in group.exceptions)
+    if isinstance(error, SystemExit):
+        return exits and threading.current_thread() is threading.main_thread()
+    return isinstance(error, (KeyboardInterrupt, GeneratorExit))
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise again what ends the program. For code of the program that is not awaited: no cancellation arrives in it."""
+    if not isinstance(error, Exception) and ends_program(error):
+        raise error
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What the program's code has raised."""
+    return error.__cause__ or error if isinstance(error, Escaped) else error
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of what the program's code has raised."""
+    error = cause_of(error)
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:  # its __str__ is broken
+        return type(error).__name__
+
+
+def _asyncio_task() -> "asyncio.Task[Any] | None":
+    import asyncio
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # trio
+        return None
