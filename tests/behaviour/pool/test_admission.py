@@ -239,9 +239,10 @@ async def test_a_session_and_its_children_share_their_usage_limits(supervise: An
         assert free.usage.calls == 0 and (await free.call("other")).output == "done" and free.usage.calls == 1
         short = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(wall_s=0.5))
         assert isinstance((await short.call("rest", {"seconds": 9.0})).error, Timeout)
-        for _ in range(3):  # the wait for the process did not count, so a few milliseconds are left
+        denied = None
+        while not isinstance(denied, PermissionDenied):  # the wait for a process does not count, so some time is left
             denied = (await short.call("rest", {"seconds": 9.0})).error
-        assert isinstance(denied, PermissionDenied) and "wall_s = 0.5" in denied.message
+        assert "wall_s = 0.5" in denied.message
         assert short.usage is not None and short.usage.wall_s > 0.4 and short.usage.bytes > 0
 
 
