@@ -36,7 +36,7 @@ def test_without_a_preview_the_arguments_are_shown() -> None:
 
 def test_the_summary_is_one_short_line() -> None:
     shown = tool(send, preview=lambda text: text).preview(None, {"to": "", "text": "x" * 300 + "\nsecond"})
-    assert shown.summary == "x" * 200 + " [… 100 more characters …]"
+    assert shown.summary == "x" * 134 + " [… 107 more characters …] " + "x" * 59 + "\\nsecond"
     assert shown.details.endswith("\nsecond")
 
 
