@@ -65,12 +65,13 @@ class Preview:
     @classmethod
     def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
         """A preview for any tool: its name with the arguments' values, shortened to fit, and one argument a line."""
-        lines = argument_lines(arguments)
+        pairs = _pairs(arguments)
+        lines = [f"{name}: {value}" for name, value in pairs]
         details = "\n".join(lines)
         if len(details) > DETAILS_CHARS:  # equal shares, so that a long argument does not hide the next
             shares = "\n".join(fitted(line, DETAILS_CHARS // len(lines)) for line in lines)
             details = shares if len(shares) <= DETAILS_CHARS + _NOTE_CHARS else fitted(details, DETAILS_CHARS)
-        return cls(_in_a_line(tool, arguments), details)
+        return cls(_in_a_line(tool, pairs), details)
 
 
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
@@ -149,7 +150,7 @@ def written(value: object) -> str:
     return _BLANKS.sub(_counted, printable(_json(value)))
 
 
-_BLANKS = re.compile(r"\\\\|( |\\[nrt])\1{16,}")  # an escaped backslash first: the n in `\\n` is a letter
+_BLANKS = re.compile(r"(?:\\\\)+|( |\\[nrt])\1{16,}")  # escaped backslashes first: the n in `\\n` is a letter
 
 
 def _counted(found: re.Match[str]) -> str:
@@ -162,13 +163,17 @@ def _counted(found: re.Match[str]) -> str:
 
 def argument_lines(arguments: Mapping[str, Any], sign: str = ": ") -> list[str]:
     """The arguments, one a line and complete: name, sign and value, as `written`."""
-    return [f"{printable(_key(key))}{sign}{written(value)}" for key, value in arguments.items()]
+    return [f"{name}{sign}{value}" for name, value in _pairs(arguments)]
 
 
-def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
+def _pairs(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(printable(_key(key)), written(value)) for key, value in arguments.items()]
+
+
+def _in_a_line(tool: str, arguments: list[tuple[str, str]]) -> str:
     """The call in at most `SUMMARY_CHARS` characters. Short values are complete; long values share the other room."""
-    names = [_cut(printable(_key(key)), _NAME_CHARS) for key in arguments]
-    values = [written(value) for value in arguments.values()]
+    names = [_cut(name, _NAME_CHARS) for name, _value in arguments]
+    values = [value for _name, value in arguments]
     room = SUMMARY_CHARS - len(tool) - 2 - sum(len(name) + 3 for name in names)
     shares = dict[int, int]()
     for left, at in enumerate(sorted(range(len(values)), key=lambda each: len(values[each]))):
@@ -178,7 +183,7 @@ def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
     line = f"{tool}({', '.join(pairs)})"
     if len(line) <= SUMMARY_CHARS:
         return line
-    return _cut(f"{tool}({', '.join(argument_lines(arguments, '='))})", SUMMARY_CHARS)
+    return _cut(f"{tool}({', '.join(map('='.join, arguments))})", SUMMARY_CHARS)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -37,8 +37,9 @@ class ApprovalNeeded(Exception):
 
 def question_data(request: ApprovalRequest) -> dict[str, Any]:
     """The request as JSON data, for a framework's own request: "id", "tool", "arguments", "preview" ("summary" and
-    more), "tier", "reason", "expires_at" (Unix seconds) and the rest of `ApprovalRequest`."""
-    return to_data(request)
+    more), "tier", "reason", "expires_at" (Unix seconds), "text", which a person should see, and the rest of
+    `ApprovalRequest`."""
+    return {**to_data(request), "text": request.text}
 
 
 _Asked = dict[tuple[str, str], tuple[Mapping[str, Any], ApprovalRequest]]
@@ -122,6 +123,8 @@ class SessionCalls:
         if answer is not None:
             known = frozenset(entry.id for entry in await in_thread(store.pending))
             asked, request = self._asked.pop((call_id or "", name), (arguments, None))
+            if request is not None:  # otherwise it was asked before a restart
+                known &= {request.id}
             if request is not None and request.id in known and asked != arguments and isinstance(answer, Approved):
                 arguments, answer = asked, Approved(arguments if answer.arguments is None else answer.arguments)
         scope = anyio.CancelScope()

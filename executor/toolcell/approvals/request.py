@@ -91,13 +91,12 @@ class ApprovalRequest:
     def fitted(self, rows: int, columns: int = COLUMNS) -> Shown:
         """The text in at most about `rows` rows of `columns`. First the details of the preview are left out, then the
         middle of the call; each time the text says how many characters are missing."""
-        text = self.text
-        if len(rows_of(text, columns)) <= rows:
-            return Shown(text, True)
-        details = len(self._preview())
-        note = f"[… {details:,} characters of the preview …]" if details else ""
-        text = "\n".join(filter(None, (self._title(), note, self._call())))
+        title, preview, call = self._title(), self._preview(), self._call()
+        text = "\n".join(filter(None, (title, preview, call)))
         found = rows_of(text, columns)
+        if len(found) > rows and preview:
+            text = f"{title}\n[… {len(preview):,} characters of the preview …]\n{call}"
+            found = rows_of(text, columns)
         if len(found) <= rows:
             return Shown(text, True)
         last = max(1, rows // 3)
