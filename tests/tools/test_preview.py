@@ -51,6 +51,9 @@ def test_the_summary_and_the_details_of_long_arguments_show_both_ends_and_what_i
 
 def test_fitted_keeps_both_ends_and_counts_what_is_between() -> None:
     assert fitted("x" * 30, 30) == "x" * 30
+    assert fitted("a" + " " * 80 + "b" + " " * 81 + "c" + "\n" * 9, 200) == (
+        "a" + " " * 80 + "b[… 81 spaces …]c[… 9 line breaks …]"
+    )
     assert fitted("a" * 20 + "b" * 71 + "c" * 10, 30) == "a" * 20 + " [… 71 more characters …] " + "c" * 10
 
 

@@ -82,11 +82,21 @@ def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
 def fitted(text: str, limit: int) -> str:
     """`text`, or its beginning and its end, `limit` characters together, around an exact count of those between.
 
-    What a person approves is shortened by this and never at its end only: what follows padding is shown."""
+    A preview is shortened by this, and never at its end only: what follows padding is shown. More than 80 spaces or 8
+    line breaks in a row are counted, too."""
+    text = _PADDING.sub(_named, text)
     if len(text) <= limit:
         return text
     tail = limit // 3
     return f"{text[: limit - tail]} [… {len(text) - limit:,} more characters …] {text[len(text) - tail :]}"
+
+
+_PADDING = re.compile(r" {81,}|\n{9,}")
+
+
+def _named(found: re.Match[str]) -> str:
+    padding = found[0]
+    return f"[… {len(padding):,} {'spaces' if padding[0] == ' ' else 'line breaks'} …]"
 
 
 def ends_of(text: str, limit: int = STREAM_CHARS) -> str:

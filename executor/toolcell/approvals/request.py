@@ -147,12 +147,12 @@ class ApprovalRequest:
 
 
 def rows_of(text: str, columns: int) -> list[tuple[int, int]]:
-    """Where the rows of a text begin and end on a screen that breaks lines after `columns`. A character that is not
-    ASCII may have the width of two."""
+    """Where the rows of a text begin and end on a screen that breaks lines after `columns`. A character may have the
+    width of two from U+1100 on; the mark of a cut has one."""
     rows: list[tuple[int, int]] = []
     begin = 0
     for line in text.split("\n"):
-        width = max(8, columns if line.isascii() else columns // 2)
+        width = max(8, columns if max(line.replace("…", ""), default="") < "\u1100" else columns // 2)
         end = begin + len(line)
         while end - begin > width:
             blank = text.rfind(" ", begin + width // 2, begin + width)  # words are kept whole if they are short
