@@ -35,7 +35,7 @@ class Person:
     """Approves. Yours asks somebody."""
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        print("approved:", request.preview.summary)
+        print("approved:", request.text)
         return Approved()
 
 

@@ -60,9 +60,7 @@ async def payments(amount: int) -> dict[str, Any]:
 async def approvals(_by: Clerk) -> list[dict[str, str]]:
     """List what waits for an answer."""
     pending = [(entry.id, entry.request) for entry in supervisor.approvals.pending()]
-    return [
-        {"id": id, "asks": request.preview.summary, "because": request.reason} for id, request in pending if request
-    ]
+    return [{"id": id, "asks": request.text, "because": request.reason} for id, request in pending if request]
 
 
 @app.post("/approvals/{id}/{answer}")

@@ -27,8 +27,7 @@ async def main(model: Model | str, ask: Callable[[str], str] = input) -> None:
                 requests = run.output
                 answers = requests.build_results(
                     approvals={
-                        call.tool_call_id: ask(f"{requests.metadata[call.tool_call_id]['preview']['summary']}? ")
-                        == "yes"
+                        call.tool_call_id: ask(f"{requests.metadata[call.tool_call_id]['text']}? ") == "yes"
                         or ToolDenied("Not today.")
                         for call in requests.approvals
                     }

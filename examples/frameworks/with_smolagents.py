@@ -25,7 +25,7 @@ class Terminal:
         self.ask = ask
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        return Approved() if self.ask(f"{request.preview.summary}? ") == "yes" else Denied("Not today.")
+        return Approved() if self.ask(f"{request.text}? ") == "yes" else Denied("Not today.")
 
 
 def main(model: Model, ask: Callable[[str], str] = input) -> None:

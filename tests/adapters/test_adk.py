@@ -229,7 +229,11 @@ async def test_a_confirmation_shows_the_preview_and_decides(
     assert len(agent.model.requests) == 1  # the model waits for the person
     (asked,) = [one for event in events for one in event.get_function_calls() if "confirmation" in (one.name or "")]
     said = (asked.args or {})["toolConfirmation"]
-    assert said["hint"].startswith("Spend 50") and said["payload"]["arguments"] == {"amount": 50}
+    assert (
+        said["hint"].startswith("Spend 50")
+        and "    amount = 50" in said["hint"]
+        and said["payload"]["arguments"] == {"amount": 50}
+    )
     response = types.FunctionResponse(id=asked.id, name=asked.name, response=confirmation)
     (answer,) = responses(await agent.run(types.Part(function_response=response)))
     assert answer.name == "pay" and expected in str(answer.response)

@@ -21,7 +21,7 @@ from tests.adapters.kit import KIT, PNG, started
 from tests.conftest import Supervise
 from tests.helpers import PATIENCE_S
 
-from toolcell import Session, ToolResult, UsageError
+from toolcell import Hook, Session, ToolCall, ToolResult, UsageError
 from toolcell.adapters.langchain import from_langchain, to_langchain_tool, to_langchain_tools
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +223,22 @@ class TestApproval:
         assert (action["name"], action["args"]) == ("pay", {"amount": 50}) and "Spend 50" in action["description"]
         assert pause.value["review_configs"][0]["allowed_decisions"] == ["approve", "edit", "reject"]
         assert pause.value["toolcell"]["preview"]["summary"] == "Spend 50"
+
+    async def test_the_arguments_that_a_person_sees_are_those_that_run(
+        self, supervise: Supervise, workspace: Path
+    ) -> None:
+        class Double(Hook):
+            async def before_call(self, call: ToolCall) -> ToolCall:
+                return call.with_arguments({"amount": call.arguments["amount"] * 2})
+
+        async with supervise(KIT, hooks=[Double()]) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            agent, state = await self.asked(session)
+            for amount in (50, 100):  # hooks are called after the first question
+                (action,) = state["__interrupt__"][0].value["action_requests"]
+                assert action["args"] == {"amount": amount} and f"amount = {amount}" in action["description"]
+                state = await agent.ainvoke(Command(resume={"type": "approve"}), THREAD)
+            assert told(state)["c1"].content == '{"paid":100}'
 
     @pytest.mark.parametrize(
         ("decision", "status", "content"),

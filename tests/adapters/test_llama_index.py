@@ -217,7 +217,11 @@ async def test_a_person_is_asked_in_the_event_stream(main: Session, answer: dict
             handler.ctx.send_event(response(**answer, request_id=event.request_id))
     await handler
     (question,) = asked
-    assert question.prefix.startswith("Spend 50") and question.request["arguments"] == {"amount": 50}
+    assert (
+        question.prefix.startswith("Spend 50")
+        and "    amount = 50\n" in question.prefix
+        and question.request["arguments"] == {"amount": 50}
+    )
     (paid,) = [str(one.content) for one in model.turns[1] if "id-" not in str(one.content) and one.role == "tool"]
     assert expected in paid
 

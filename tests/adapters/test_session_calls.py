@@ -217,6 +217,21 @@ async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
         assert (await calls.call("pay", {"amount": 50}, call_id="c1", answer=Approved())).output == "paid 100"
 
 
+async def test_an_answer_is_for_the_request_of_its_call_and_for_no_other_pending_one(
+    supervise: Supervise, workspace: Path
+) -> None:
+    class Double(Hook):
+        async def before_call(self, call: ToolCall) -> ToolCall:
+            return call.with_arguments({"amount": call.arguments["amount"] * 2})
+
+    async with supervise([pay], hooks=[Double()]) as supervisor:
+        calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
+        for call_id, amount in (("c1", 50), ("c2", 100)):
+            assert await calls.question("pay", {"amount": amount}, call_id=call_id)
+        needed = await refused(calls, "pay", {"amount": 50}, call_id="c1", answer=Approved())
+        assert needed.request.arguments == {"amount": 100}, "approved was 50, and 100 is pending for another call"
+
+
 async def test_an_approval_that_came_too_late_is_asked_for_again(supervise: Supervise, workspace: Path) -> None:
     async with supervise([pay], approval_timeout_s=0.01) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))

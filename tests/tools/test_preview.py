@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolcell_tools import Preview, ToolContext, ToolDefinitionError, base_tools, dynamic_tool, tool
-from toolcell_tools.preview import is_printable, printable
+from toolcell_tools.preview import fitted, is_printable, printable, written
 from toolcell_tools.workspace import DeniedWorkspace
 
 BASE = {one.name: one for one in base_tools()}
@@ -36,8 +36,33 @@ def test_without_a_preview_the_arguments_are_shown() -> None:
 
 def test_the_summary_is_one_short_line() -> None:
     shown = tool(send, preview=lambda text: text).preview(None, {"to": "", "text": "x" * 300 + "\nsecond"})
-    assert shown.summary == "x" * 200 + " [… 100 more characters …]"
+    assert shown.summary == "x" * 134 + " [… 107 more characters …] " + "x" * 59 + "\\nsecond"
     assert shown.details.endswith("\nsecond")
+
+
+def test_the_summary_and_the_details_of_long_arguments_show_both_ends_and_what_is_between() -> None:
+    padded = "git status" + " " * 2500 + "; echo PWNED"
+    for one in (Preview.of_call("shell", {"command": padded}), BASE["shell"].preview(None, {"command": padded})):
+        assert "git status" in one.summary and "; echo PWNED" in one.summary and "2," in one.summary
+    members = Preview.of_call("x", {**{f"m{number}": True for number in range(9000)}, "z": "--force"})
+    assert len(members.summary) <= 200 and members.summary.endswith('z="--force")') and "…" in members.summary
+    assert members.details.endswith('z: "--force"') and "more characters" in members.details
+
+
+def test_fitted_keeps_both_ends_and_counts_what_is_between() -> None:
+    assert fitted("x" * 30, 30) == "x" * 30
+    assert fitted("a" + " " * 80 + "b" + " " * 81 + "c" + "\n" * 9, 200) == (
+        "a" + " " * 80 + "b[… 81 spaces …]c[… 9 line breaks …]"
+    )
+    assert fitted("a" * 20 + "b" * 71 + "c" * 10, 30) == "a" * 20 + " [… 71 more characters …] " + "c" * 10
+
+
+def test_written_values_are_in_one_visible_line_and_cannot_imitate_its_marks() -> None:
+    assert written({"a": [1, None, "é"]}) == '{"a": [1, null, "é"]}'
+    assert written("a" + " " * 40 + "b" + "\n" * 40) == '"a\\{40 spaces}b\\{40 times \\n}"'
+    assert written("a" + " " * 16 + "b\\{40 spaces}") == '"a' + " " * 16 + 'b\\\\{40 spaces}"'
+    assert written("\\n" * 40) == '"' + "\\\\n" * 40 + '"', "backslashes and letters, not line breaks"
+    assert written("\x1b[2K\r\u202e\u200b\x7f") == '"\\u001b[2K\\r\\u202e\\u200b\\x7f"'
 
 
 def test_a_dynamic_tool_previews_with_what_its_handler_gets() -> None:

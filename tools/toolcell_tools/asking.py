@@ -26,7 +26,9 @@ def given_or_asked(
     tool that does not declare that it confirms. None is given to such a tool."""
     if given is None:
         raise UsageError(f"The tool {tool!r} calls ctx.confirm without declaring it. Declare confirms=True.")
-    text, plain = str(hint)[:HINT_CHARS], encode_json(payload)
+    text, plain = str(hint), encode_json(payload)
+    if len(text) > HINT_CHARS:  # a part of a question is another question
+        raise UsageError(f"The hint of ctx.confirm is longer than {HINT_CHARS:,} characters. Ask in fewer words.")
     if len(repr(plain)) > PAYLOAD_CHARS:
         raise UsageError(f"The payload of ctx.confirm is longer than {PAYLOAD_CHARS:,} characters. Pass a summary.")
     for each in given:

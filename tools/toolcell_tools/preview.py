@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -10,7 +11,20 @@ from typing import Any
 from .failures import ToolDefinitionError
 from .signature import is_async, is_generator
 
-__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "ends_of", "is_printable", "printable", "shortened", "transcript"]
+__all__ = [
+    "DETAILS_CHARS",
+    "SUMMARY_CHARS",
+    "Preview",
+    "Previewer",
+    "argument_lines",
+    "ends_of",
+    "fitted",
+    "is_printable",
+    "printable",
+    "shortened",
+    "transcript",
+    "written",
+]
 
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
@@ -44,21 +58,45 @@ class Preview:
         Every unprintable character except newline and tab is escaped, so none can move the cursor or change the
         direction of writing.
         """
-        details = printable(shortened(self.details, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
-        diff = None if self.diff is None else printable(shortened(self.diff, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
-        return Preview(printable(shortened(self.summary, SUMMARY_CHARS + _NOTE_CHARS)), details, diff)
+        details = printable(fitted(self.details, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
+        diff = None if self.diff is None else printable(fitted(self.diff, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
+        return Preview(printable(fitted(self.summary, SUMMARY_CHARS + _NOTE_CHARS)), details, diff)
 
     @classmethod
     def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
         """A preview for any tool: its name with the arguments' values, shortened to fit, and one argument a line."""
-        room = DETAILS_CHARS // max(1, len(arguments))  # equal shares, so that a long argument does not hide the next
-        lines = [f"{_key(key)}: {shortened(_json(value), room)}" for key, value in arguments.items()]
-        return cls(_in_a_line(tool, arguments), shortened("\n".join(lines), DETAILS_CHARS))
+        pairs = _pairs(arguments)
+        lines = [f"{name}: {value}" for name, value in pairs]
+        details = "\n".join(lines)
+        if len(details) > DETAILS_CHARS:  # equal shares, so that a long argument does not hide the next
+            shares = "\n".join(fitted(line, DETAILS_CHARS // len(lines)) for line in lines)
+            details = shares if len(shares) <= DETAILS_CHARS + _NOTE_CHARS else fitted(details, DETAILS_CHARS)
+        return cls(_in_a_line(tool, pairs), details)
 
 
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
     """`text`, or its first `limit` characters and an exact count of the rest."""
     return text if len(text) <= limit else f"{text[:limit]} [… {len(text) - limit:,} more characters …]"
+
+
+def fitted(text: str, limit: int) -> str:
+    """`text`, or its beginning and its end, `limit` characters together, around an exact count of those between.
+
+    A preview is shortened by this, and never at its end only: what follows padding is shown. More than 80 spaces or 8
+    line breaks in a row are counted, too."""
+    text = _PADDING.sub(_named, text)
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail]} [… {len(text) - limit:,} more characters …] {text[len(text) - tail :]}"
+
+
+_PADDING = re.compile(r" {81,}|\n{9,}")
+
+
+def _named(found: re.Match[str]) -> str:
+    padding = found[0]
+    return f"[… {len(padding):,} {'spaces' if padding[0] == ' ' else 'line breaks'} …]"
 
 
 def ends_of(text: str, limit: int = STREAM_CHARS) -> str:
@@ -115,21 +153,56 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
 
 
-def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
+def written(value: object) -> str:
+    """`value` as JSON in one line, complete and visible: each unprintable character is an escape, and more than 16
+    equal blanks in a row are counted, as in `"git status\\{2,500 spaces}; ls"`. No text can imitate that, because JSON
+    doubles the backslashes of a text."""
+    return _BLANKS.sub(_counted, printable(_json(value)))
+
+
+_BLANKS = re.compile(r"(?:\\\\)+|( |\\[nrt])\1{16,}")  # escaped backslashes first: the n in `\\n` is a letter
+
+
+def _counted(found: re.Match[str]) -> str:
+    blank = found[1]
+    if blank is None:
+        return found[0]
+    number = len(found[0]) // len(blank)
+    return f"\\{{{number:,} {'spaces' if blank == ' ' else f'times {blank}'}}}"
+
+
+def argument_lines(arguments: Mapping[str, Any], sign: str = ": ") -> list[str]:
+    """The arguments, one a line and complete: name, sign and value, as `written`."""
+    return [f"{name}{sign}{value}" for name, value in _pairs(arguments)]
+
+
+def _pairs(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(printable(_key(key)), written(value)) for key, value in arguments.items()]
+
+
+def _in_a_line(tool: str, arguments: list[tuple[str, str]]) -> str:
     """The call in at most `SUMMARY_CHARS` characters. Short values are complete; long values share the other room."""
-    names = [_cut(printable(_key(key)), _NAME_CHARS) for key in arguments]
-    values = [printable(_json(value)) for value in arguments.values()]
+    names = [_cut(name, _NAME_CHARS) for name, _value in arguments]
+    values = [value for _name, value in arguments]
     room = SUMMARY_CHARS - len(tool) - 2 - sum(len(name) + 3 for name in names)
     shares = dict[int, int]()
     for left, at in enumerate(sorted(range(len(values)), key=lambda each: len(values[each]))):
         shares[at] = min(len(values[at]), max(1, room // (len(values) - left)))
         room -= shares[at]
     pairs = (f"{name}={_cut(value, shares[at])}" for at, (name, value) in enumerate(zip(names, values, strict=True)))
-    return _cut(f"{tool}({', '.join(pairs)})", SUMMARY_CHARS)
+    line = f"{tool}({', '.join(pairs)})"
+    if len(line) <= SUMMARY_CHARS:
+        return line
+    return _cut(f"{tool}({', '.join(map('='.join, arguments))})", SUMMARY_CHARS)
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    """`text`, or its two ends around the number of characters between, in at most `limit` characters if they fit."""
+    if len(text) <= limit:
+        return text
+    room = max(0, limit - len(f"…{len(text):,}…"))
+    tail = room // 3
+    return f"{text[: room - tail]}…{len(text) - room:,}…{text[len(text) - tail :]}"
 
 
 def _key(key: str) -> str:
@@ -168,5 +241,5 @@ class Previewer:
         if isinstance(shown, Preview):
             return shown
         if isinstance(shown, str):
-            return Preview(shortened(shown.partition("\n")[0]), shown)
+            return Preview(printable(fitted(shown, SUMMARY_CHARS)), shown)
         raise TypeError(f"the preview of {self._tool!r} is a {type(shown).__qualname__}, not a Preview or a str")

@@ -44,7 +44,7 @@ OnAdkProgress = Callable[[AdkContext, str, float | None], None]
 class AdkToolset(BaseToolset):
     """All tools of a session, for `LlmAgent(tools=[AdkToolset(session)])`.
 
-    A call that needs approval becomes ADK's `adk_request_confirmation`: its hint is the supervisor's preview, its
+    A call that needs approval becomes ADK's `adk_request_confirmation`: its hint is `ApprovalRequest.text`, its
     payload the whole request. A confirmation's payload may be `{"arguments": {…}}`, with other arguments to run, or
     `{"message": "…"}`, with words for the model. `on_progress` gets the progress of every call, for which ADK has no
     place of its own. `closes_session`: the runner's `close` closes the session too.
@@ -130,8 +130,7 @@ class AdkTool(BaseTool):
 
 
 def _confirmation_requested(context: AdkContext, request: ApprovalRequest) -> dict[str, Any]:
-    hint = f"{request.preview.summary} ({request.reason})"
-    context.request_confirmation(hint=hint, payload=question_data(request))
+    context.request_confirmation(hint=request.text, payload=question_data(request))
     context.actions.skip_summarization = True  # otherwise ADK asks the model, which calls the tool again
     return {"error": "This tool call requires confirmation, please approve or reject."}
 

@@ -31,6 +31,7 @@ from toolcell_tools.annotations import Annotations
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.exports import Export, ModelCall, mcp
+from toolcell_tools.exports.for_mcp import refused_arguments
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.preview import printable
 from toolcell_tools.result import ToolResult as CellResult
@@ -87,6 +88,7 @@ class FastMCPTool(Tool):
     """One tool of a session. Made by `SessionProvider`."""
 
     _calls: SessionCalls = PrivateAttr()
+    _declaration: ToolDeclaration = PrivateAttr()
     _export: Export = PrivateAttr()
     _elicits: bool = PrivateAttr()
 
@@ -104,11 +106,14 @@ class FastMCPTool(Tool):
             annotations=mcp_types.ToolAnnotations.model_validate(entry["annotations"]),
             meta=entry["_meta"],
         )
-        made._calls, made._export, made._elicits = calls, export, elicits
+        made._calls, made._declaration, made._export, made._elicits = calls, declaration, export, elicits
         return made
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         """Make the call in a cell of the session. A tool, a model or a sandbox never makes it raise."""
+        refused = refused_arguments(self._declaration, arguments)
+        if refused:
+            return ToolResult(content=refused, is_error=True)
         context = get_context()
         call_id = f"{context.session_id}/{context.request_id}"
         answer = _answered(context) if self._elicits else None
@@ -142,7 +147,7 @@ class FastMCPTool(Tool):
                     return await self._calls.session.call(self.name, arguments, call_id=call_id, on_progress=told)
                 try:
                     return await self._calls.call(
-                        self.name, arguments, call_id=call_id, answer=answer, on_progress=told
+                        self.name, arguments, call_id=call_id, answer=answer, by_form=True, on_progress=told
                     )
                 except ApprovalNeeded as needed:
                     return needed.request
@@ -171,13 +176,9 @@ def _asks_by_result(context: Context) -> bool:
     return context.is_background_task or (request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS)
 
 
-def _question(request: ApprovalRequest) -> str:
-    return f"{request.preview.summary} ({request.reason})"
-
-
 def _input_required(request: ApprovalRequest) -> mcp_types.InputRequiredResult:
     schema = parse_elicit_response_type(ElicitedApproval).schema
-    asked = mcp_types.ElicitRequestFormParams(message=_question(request), requested_schema=schema)
+    asked = mcp_types.ElicitRequestFormParams(message=request.for_form().text, requested_schema=schema)
     return mcp_types.InputRequiredResult(input_requests={_APPROVAL: mcp_types.ElicitRequest(params=asked)})
 
 
@@ -197,7 +198,7 @@ def _denied(reason: str) -> Denied:
 
 async def _elicited(context: Context, request: ApprovalRequest) -> Approved | Denied:
     try:
-        answer = await context.elicit(_question(request), ElicitedApproval)
+        answer = await context.elicit(request.for_form().text, ElicitedApproval)
     except MCPError:
         return Denied("The call needs approval, and the client cannot ask its user: it does not support elicitation.")
     if not isinstance(answer, AcceptedElicitation):

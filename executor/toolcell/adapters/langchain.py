@@ -129,7 +129,7 @@ async def with_interrupts(
     answer: Approved | Denied | None = None
     while True:
         if request is not None:
-            answer = _decision_of_a_person(request, arguments)
+            answer = _decision_of_a_person(request)
         try:
             return await calls.call(
                 name, arguments, call_id=call_id, answer=answer, on_progress=on_progress, timeout=timeout
@@ -155,11 +155,10 @@ def _reporter(tool: str, call_id: str | None) -> OnProgress:
     return report
 
 
-def _decision_of_a_person(request: ApprovalRequest, arguments: dict[str, Any]) -> Approved | Denied:
+def _decision_of_a_person(request: ApprovalRequest) -> Approved | Denied:
     """Interrupt the graph; when it goes on, the answer. Raises ToolException outside a graph."""
-    summary = f"{request.preview.summary}\n\n{request.reason}"
     value = {
-        "action_requests": [{"name": request.tool, "args": arguments, "description": summary}],
+        "action_requests": [{"name": request.tool, "args": dict(request.arguments), "description": request.text}],
         "review_configs": [{"action_name": request.tool, "allowed_decisions": ["approve", "edit", "reject"]}],
         "toolcell": question_data(request),
     }

@@ -179,7 +179,7 @@ async def _answer(context: Context, request: ApprovalRequest) -> Approved | Deni
     still the same, which is why the wait ends a little before the request does."""
     wait_s = max(0.0, request.expires_at - time.time()) * 0.95
     asked = cast("Any", InputRequiredEvent)(  # an event takes any names
-        prefix=f"{request.preview.summary} ({request.reason}). Answer yes or no: ",
+        prefix=f"{request.text}\nAnswer yes or no: ",
         request_id=request.id,
         request=question_data(request),
     )

@@ -37,8 +37,9 @@ class ApprovalNeeded(Exception):
 
 def question_data(request: ApprovalRequest) -> dict[str, Any]:
     """The request as JSON data, for a framework's own request: "id", "tool", "arguments", "preview" ("summary" and
-    more), "tier", "reason", "expires_at" (Unix seconds) and the rest of `ApprovalRequest`."""
-    return to_data(request)
+    more), "tier", "reason", "expires_at" (Unix seconds), "text", which a person should see, and the rest of
+    `ApprovalRequest`."""
+    return {**to_data(request), "text": request.text}
 
 
 _Asked = dict[tuple[str, str], tuple[Mapping[str, Any], ApprovalRequest]]
@@ -105,12 +106,14 @@ class SessionCalls:
         *,
         call_id: str | None = None,
         answer: Approved | Denied | None = None,
+        by_form: bool = False,
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
     ) -> ToolResult:
         """Make the call. `answer` is the person's, for the request that `question` or ApprovalNeeded has had under this
         call id. If the person has edited the arguments, pass `Approved(arguments=edited)`, or the edited arguments in
-        place of the call's.
+        place of the call's. With `by_form`, the person has read `ApprovalRequest.for_form`, so a request that is too
+        long for that is denied.
 
         Raises ApprovalNeeded if the call needs approval, and `answer` is None or does not fit. A denial is a result
         with PermissionDenied. Raises UsageError for a closed session.
@@ -120,10 +123,12 @@ class SessionCalls:
         if answer is not None:
             known = frozenset(entry.id for entry in await in_thread(store.pending))
             asked, request = self._asked.pop((call_id or "", name), (arguments, None))
+            if request is not None:  # otherwise it was asked before a restart
+                known &= {request.id}
             if request is not None and request.id in known and asked != arguments and isinstance(answer, Approved):
                 arguments, answer = asked, Approved(arguments if answer.arguments is None else answer.arguments)
         scope = anyio.CancelScope()
-        desk = FrameworkApprover(answer, known, store, scope)
+        desk = FrameworkApprover(answer, known, store, scope, by_form=by_form)
         with scope:
             return await self.session.call(
                 name, arguments, call_id=call_id, timeout=timeout, on_progress=on_progress, approver=desk
@@ -145,17 +150,26 @@ class FrameworkApprover:
     were pending before the call. A request without an answer ends the call's wait, and stays pending."""
 
     def __init__(
-        self, answer: Approved | Denied | None, known: frozenset[str], store: Approvals, scope: anyio.CancelScope
+        self,
+        answer: Approved | Denied | None,
+        known: frozenset[str],
+        store: Approvals,
+        scope: anyio.CancelScope,
+        *,
+        by_form: bool,
     ) -> None:
         self._answer = answer
         self._known = known
         self._store = store
         self._scope = scope
+        self._by_form = by_form
         self.unanswered: ApprovalRequest | None = None
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
         """The framework's answer. Without one, the call is cancelled."""
         answer, self._answer = self._answer, None
+        if isinstance(answer, Approved) and self._by_form and not request.for_form().is_whole:
+            answer = request.too_long("The client's user")
         if isinstance(answer, Denied) or (answer is not None and request.id in self._known):
             return answer
         entry = await in_thread(partial(self._store.get, request.id))

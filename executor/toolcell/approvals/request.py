@@ -1,4 +1,8 @@
-"""The request for approval of one call, the answers, and the protocol of an approver."""
+"""The request for approval of one call, its text for people, the answers, and the protocol of an approver.
+
+What is approved is what was seen. So each way of asking a person shows `ApprovalRequest.text`, which is complete, or
+where there is less room, what `ApprovalRequest.fitted` makes of it. A text that is not whole takes no approval.
+"""
 
 import hashlib
 import json
@@ -6,12 +10,18 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from toolcell_tools.capability import PermissionTier, SessionKind
-from toolcell_tools.preview import Preview
+from toolcell_tools.preview import Preview, argument_lines, fitted, printable, written
 
-__all__ = ["ApprovalRequest", "Approved", "Approver", "Denied", "canonical"]
+__all__ = ["FORM_ROWS", "ApprovalRequest", "Approved", "Approver", "Denied", "Shown", "canonical", "rows_of"]
+
+COLUMNS: Final = 100
+FORM_ROWS: Final = 400
+"""The most rows of `COLUMNS` that a form shows, so at most 40,000 characters."""
+_NAME_CHARS: Final = 200
+_REASON_CHARS: Final = 500
 
 
 def canonical(value: object) -> str:
@@ -19,12 +29,20 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+class Shown(NamedTuple):
+    """A request as text. `is_whole` is whether all that would run is in it; without, it must not be approved by this
+    text."""
+
+    text: str
+    is_whole: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """One call that waits for approval. `digest` binds the request to these arguments and to this version of the tool.
     It takes one answer until `expires_at` (Unix seconds). `preview` describes the effect of the call, or shows its
     arguments if the tool has no preview; `preview_by` names the author of the preview. A preview by the tool may be
-    false, so show `arguments` beside it. `reason` says why approval is needed.
+    false and is not complete, so show a person `text`. `reason` says why approval is needed.
 
     If it `asks` for a confirmation, the tool has called `ctx.confirm(hint, payload)`, the preview shows both, and no
     call waits. `given` are the confirmations of the call before this one. `approved` says that the call was approved,
@@ -63,6 +81,85 @@ class ApprovalRequest:
             bound += [self.hint, self.payload, list(self.given), self.approved]
         text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The request for a person, complete: the preview, who asks, and last all arguments, one a line as JSON.
+        Unprintable characters are escapes, and long runs of blanks are counted (`toolcell_tools.preview.written`)."""
+        return "\n".join(filter(None, (self._title(), self._preview(), self._call())))
+
+    def fitted(self, rows: int, columns: int = COLUMNS) -> Shown:
+        """The text in at most about `rows` rows of `columns`. First the details of the preview are left out, then the
+        middle of the call; each time the text says how many characters are missing."""
+        title, preview, call = self._title(), self._preview(), self._call()
+        text = "\n".join(filter(None, (title, preview, call)))
+        found = rows_of(text, columns)
+        if len(found) > rows and preview:
+            text = f"{title}\n[… {len(preview):,} characters of the preview …]\n{call}"
+            found = rows_of(text, columns)
+        if len(found) <= rows:
+            return Shown(text, True)
+        last = max(1, rows // 3)
+        beginning, end = found[max(1, rows - last - 1) - 1][1], found[-last][0]
+        return Shown(f"{text[:beginning]}\n[… {end - beginning:,} characters …]\n{text[end:]}", False)
+
+    def for_form(self) -> Shown:
+        """The text for a form, such as an elicitation. A text that is not whole says where the request is whole."""
+        shown = self.fitted(FORM_ROWS)
+        if shown.is_whole:
+            return shown
+        cure = (
+            "This request is too long to be approved here, and an answer here denies it. If the supervisor has a state "
+            f"directory, `toolcell approvals show {self.id}` shows all of it there, and `toolcell approvals approve "
+            f"{self.id}` approves it."
+        )
+        return Shown(f"{shown.text}\n{cure}", False)
+
+    def too_long(self, by: str) -> "Denied":
+        """The denial of a request that `for_form` could not show to `by`, for the model."""
+        return Denied(
+            f"{by} could not approve the call, because the request has {len(self.text):,} characters and cannot be "
+            "shown whole. Make several smaller calls."
+        )
+
+    def _title(self) -> str:
+        return f"{self.preview.for_people().summary} ({printable(fitted(self.reason, _REASON_CHARS))})"
+
+    def _preview(self) -> str:
+        """The details of the preview, unless they repeat what `_call` shows: arguments, or the question of a
+        confirmation. A mark begins each line, so that none passes as the supervisor's."""
+        repeats = self.preview_by == "supervisor" and self.preview.diff is None
+        if repeats or self.asks == "confirmation":
+            return ""
+        shown = self.preview.for_people()
+        lines = [*shown.details.splitlines(), *(shown.diff or "").splitlines()]
+        return "\n".join(f"| {line.expandtabs()}" for line in lines)
+
+    def _call(self) -> str:
+        who, session, tool = (
+            printable(fitted(each, _NAME_CHARS)) for each in (self.agent_id, self.session_id, self.tool)
+        )
+        lines = [f"{who}/{session} wants to call {tool} with {'these' if self.arguments else 'no'} arguments:"]
+        lines += [f"    {line}" for line in argument_lines(self.arguments, " = ")]
+        if self.asks == "confirmation":
+            lines += [f"The tool asks: {written(self.hint)}", f"It has sent: {written(self.payload)}"]
+        return "\n".join(lines)
+
+
+def rows_of(text: str, columns: int) -> list[tuple[int, int]]:
+    """Where the rows of a text begin and end on a screen that breaks lines after `columns`. A character may have the
+    width of two from U+1100 on; the mark of a cut has one."""
+    rows: list[tuple[int, int]] = []
+    begin = 0
+    for line in text.split("\n"):
+        width = max(8, columns if max(line.replace("…", ""), default="") < "\u1100" else columns // 2)
+        end = begin + len(line)
+        while end - begin > width:
+            blank = text.rfind(" ", begin + width // 2, begin + width)  # words are kept whole if they are short
+            rows.append((begin, begin := blank + 1 if blank > 0 else begin + width))
+        rows.append((begin, end))
+        begin = end + 1
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from toolcell.approvals.request import to_data
 from toolcell.errors import UsageError
 from toolcell.journal.cures import cure_of
 from toolcell.journal.story import time_of
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import SUMMARY_CHARS, Preview, argument_lines, fitted, printable, written
 
 from .audit import directory_of
 
@@ -35,6 +35,8 @@ def show_list(state: str | None, *, everything: bool, as_json: bool) -> None:
         click.echo(json.dumps({"standing": asdict(each)}) if as_json else _standing_line(each))
     if not (entries or standing or as_json):
         click.echo("No request waits for an answer.")
+    if entries and not as_json:
+        click.echo("`toolcell approvals show REQUEST` prints all of a request. Read it before you approve.")
 
 
 def show(state: str | None, id: str, *, as_json: bool) -> None:
@@ -163,7 +165,13 @@ def _line(entry: ApprovalEntry) -> str:
     else:
         left = _left(request.expires_at) if entry.state in ("pending", "approved", "denied") else ""
         state = f"{entry.state:<9}  {left:<12}"
-    return f"{printable(entry.id[:SHORT])}  {state}  {printable(who)}  {printable(request.preview.summary)}"
+    return f"{printable(entry.id[:SHORT])}  {state}  {printable(who)}  {_call(request)}"
+
+
+def _call(request: ApprovalRequest) -> str:
+    """The call by its arguments, or the question of a confirmation, in a line. A tool's preview may leave some out."""
+    line = Preview.of_call(request.tool, request.arguments).summary
+    return printable(line if request.asks == "approval" else f"{fitted(request.hint, SUMMARY_CHARS)} {line}")
 
 
 def _standing_line(approval: StandingApproval) -> str:
@@ -185,9 +193,9 @@ def _story(entry: ApprovalEntry) -> Iterator[str]:
         answer = "approved" if entry.approved else "denied"
         yield f"answered    {time_of(entry.answered_at)}, {answer} by {printable(entry.answered_by) or 'a program'}"
     if entry.arguments is not None:
-        yield f"instead     {printable(json.dumps(entry.arguments))}"
+        yield f"instead     {written(dict(entry.arguments))}"
     if entry.payload is not None:
-        yield f"payload     {printable(json.dumps(entry.payload))}"
+        yield f"payload     {written(entry.payload)}"
     if entry.message:
         yield f"message     {printable(entry.message)}"
 
@@ -200,12 +208,13 @@ def _asked(request: ApprovalRequest) -> Iterator[str]:
     yield f"asked at    {time_of(request.created_at)}"
     yield f"expires at  {time_of(request.expires_at)} ({_left(request.expires_at)})"
     yield "arguments"
-    for name, value in request.arguments.items():
-        yield f"    {printable(name)}: {printable(json.dumps(value, ensure_ascii=False))}"
+    yield from (f"    {line}" for line in argument_lines(request.arguments))
+    if request.asks == "confirmation":
+        yield from ("question", f"    {written(request.hint)}", "payload", f"    {written(request.payload)}")
     yield f"preview, by the {request.preview_by}"
     shown = request.preview.for_people()
     for text in (shown.summary, shown.details, shown.diff or ""):
-        yield from (f"    {line}" for line in text.splitlines())
+        yield from (f"    | {line}" for line in text.splitlines())
 
 
 def _data(entry: ApprovalEntry) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _request(
         version=tool.version,
         fingerprint=declaration.fingerprint,
         arguments=deepcopy(call.arguments),
-        preview=Preview(hint.partition("\n")[0], f"{hint}\n{shown}".strip()).for_people(),
+        preview=Preview(hint, f"{hint}\n{shown}".strip()).for_people(),
         preview_by="tool",
         tier=declaration.tier,
         reason=f"the tool {tool.name!r} asks for a confirmation",

@@ -2,6 +2,9 @@
 
 import os
 import pty
+import re
+from dataclasses import replace
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -69,6 +72,51 @@ async def test_the_console_approves_only_a_yes(terminal: Terminal, typed: str, a
     for part in ("agent/s1 wants to call pay", "Pay 5", "+b", "amount = 5", "it is elevated"):
         assert part in shown
     assert "\x1b" not in shown
+
+
+async def test_blanks_push_nothing_off_the_screen(terminal: Terminal) -> None:
+    asked = replace(request(), arguments={"command": "git status" + " " * 2500 + "; echo PWNED"})
+
+    async def act() -> None:
+        await terminal.type("y\n", after="Approve? [y/N] ")
+
+    assert isinstance(await while_asking(lambda: terminal.channel.approve(asked), act), Approved)
+    assert r'command = "git status\{2,500 spaces}; echo PWNED"' in terminal.output.getvalue()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"text": "x" * 5_000 + "PWNED"}, {f"m{number}": number for number in range(99)}, {"words": ["a"] * 10_000}],
+    ids=["a long text", "many arguments", "a long list"],
+)
+async def test_a_request_that_no_screen_holds_is_approved_after_its_last_page_only(
+    terminal: Terminal, arguments: dict[str, Any]
+) -> None:
+    asked = replace(request(), arguments=arguments)
+
+    async def answered(*answers: str) -> tuple[Approved | Denied, list[str]]:
+        """The answer to the request, and what is shown before each prompt."""
+        prompt, before = "[y/N] ", len(terminal.output.getvalue())
+
+        async def act() -> None:
+            for number, answer in enumerate(answers, 1):
+                await until(partial(lambda n: terminal.output.getvalue()[before:].count(prompt) == n, number))
+                os.write(terminal.typist, answer.encode())
+
+        answer = await while_asking(lambda: terminal.channel.approve(asked), act)
+        return answer, terminal.output.getvalue()[before:].split(prompt)[:-1]
+
+    denied, (first,) = await answered("n\n")
+    assert isinstance(denied, Denied) and re.search(r"\[… [\d,]+ characters …\]", first) and "Approve?" not in first
+    pages = int(first.split("Show all ")[1].split()[0].replace(",", ""))
+    denied, shown = await answered(*["y\n"] * pages, "\n")
+    assert isinstance(denied, Denied) and len(shown) == pages + 1
+    approved, shown = await answered(*["y\n"] * (pages + 1))
+    assert approved == Approved()
+    assert not any("Approve?" in page for page in shown[:-1]) and shown[-1].endswith("Approve? ")
+    whole = "".join(line.removeprefix("  … ") for page in shown[1:] for line in page.splitlines()[:-1])
+    assert whole.replace("Approve? ", "") == asked.text.replace("\n", "")
+    assert all(len(line) <= 80 for line in shown[1].splitlines()) and len(shown[1].splitlines()) <= 24
 
 
 async def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal) -> None:

@@ -47,7 +47,7 @@ async def test_a_channel_in_memory_is_answered_by_the_program() -> None:
     async def approve() -> None:
         await until(lambda: channel.questions)
         (question,) = channel.questions.values()
-        assert question.request == asked and question.text == "Pay 5"
+        assert question.request == asked and question.text == asked.text
         channel.answer(question.id, Denied("not today"))
 
     asked = request()

@@ -45,6 +45,12 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
+@tool(tier=PermissionTier.ELEVATED, preview=lambda text: "a harmless note")
+def note(text: str) -> str:
+    """Note."""
+    return f"noted {len(text)}"
+
+
 def events(state: Path) -> list[tuple[str, str]]:
     directory = StateDirectory(state)
     records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
@@ -96,6 +102,24 @@ async def test_a_person_answers_from_another_process_while_the_call_waits(
     told = await command(state, "show", "pay-5", of="audit")
     assert "Approval was asked for pay" in told and "    amount: 5" in told and "    amount: 4" in told
     assert "approved with other arguments by" in told and "toolcell approvals" in told
+
+
+async def test_the_command_line_lists_the_call_itself_and_shows_all_of_it(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise([note], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for text in ("git status" + " " * 2500 + "; echo PWNED", "x" * 1024 * 1024 + "; echo PWNED"):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(session.call, "note", {"text": text})
+                await until(lambda: len(supervisor.approvals.pending()) == 1)
+                line, cure = (await command(state, "list")).splitlines()
+                assert 'note(text="' in line and '; echo PWNED")' in line and len(line) < 300, "not the tool's preview"
+                assert "toolcell approvals show REQUEST" in cure
+                shown = await command(state, "show", line.split()[0])
+                assert text.replace(" " * 2500, r"\{2,500 spaces}") in shown and "    | a harmless note" in shown
+                await command(state, "deny", line.split()[0])
 
 
 async def test_an_answer_after_the_supervisor_has_ended_is_used_once_by_the_same_call(

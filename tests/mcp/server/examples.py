@@ -5,6 +5,8 @@ import os
 import time
 from typing import Any
 
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
+
 from toolcell import (
     Annotations,
     Artifact,
@@ -94,6 +96,30 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
+@tool(tier=PermissionTier.ELEVATED)
+def erase(options: dict[str, Any]) -> str:
+    """Erase."""
+    return f"erased by {len(options)} options"
+
+
+class Form(BaseModel, populate_by_name=True):
+    """The arguments of `sign`."""
+
+    document: str
+    answers: Any = Field(default=None, validation_alias=AliasChoices("reply", AliasPath("form", "reply")))
+
+
+def _signed(form: Form) -> str:
+    if form.answers is None:
+        raise InputRequired({"user": elicitation("Sign it?", NAME)})
+    return f"signed by {form.answers['user']['content']['name']}"
+
+
+sign = dynamic_tool(
+    "sign", handler=_signed, parameters=Form, description="Sign.", metadata=mcp_metadata(answers="reply")
+)
+
+
 def _greeting(answers: Answers | None) -> str:
     name = (accepted(answers, "user") or {}).get("name")
     if name is None:
@@ -146,6 +172,8 @@ TOOLS: list[Tool[..., Any]] = [
     save,
     claim,
     pay,
+    erase,
+    sign,
     hello,
     hello_later,
     forge,

@@ -8,7 +8,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
+from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
 
 __all__ = ["memory_store"]
 
@@ -16,7 +16,7 @@ __all__ = ["memory_store"]
 def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Preview:
     """The record that would be stored."""
     tagged = f", tagged {', '.join(tags)}" if tags else ""
-    return Preview(f"Remember a {kind}{tagged}: {shortened(repr(text), 100)}", shortened(text, DETAILS_CHARS))
+    return Preview(f"Remember a {kind}{tagged}: {fitted(repr(text), 100)}", fitted(text, DETAILS_CHARS))
 
 
 @tool(

@@ -7,7 +7,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
+from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
 
 __all__ = ["message"]
 
@@ -16,7 +16,7 @@ LOGGED = "No channel to a person is set up. The message was written to the log o
 
 def preview_message(text: str) -> Preview:
     """The message that would be sent."""
-    return Preview(f"Send the message {shortened(repr(text), 150)}", shortened(text, DETAILS_CHARS))
+    return Preview(f"Send the message {fitted(repr(text), 150)}", fitted(text, DETAILS_CHARS))
 
 
 @tool(

@@ -7,7 +7,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, printable, shortened, transcript
+from toolcell_tools.preview import DETAILS_CHARS, SUMMARY_CHARS, Preview, fitted, printable, shortened, transcript
 
 __all__ = ["shell"]
 
@@ -17,7 +17,7 @@ def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Pre
     details = [command, "", f"in {cwd or 'the root of the workspace'}"]
     if timeout_s is not None:
         details.append(f"for at most {timeout_s:g} s")
-    return Preview(f"Run {shortened(command)}", shortened("\n".join(details), DETAILS_CHARS))
+    return Preview(f"Run {fitted(command, SUMMARY_CHARS)}", fitted("\n".join(details), DETAILS_CHARS))
 
 
 @tool(

@@ -11,7 +11,7 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.handles import FetchedPage
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
+from toolcell_tools.preview import DETAILS_CHARS, SUMMARY_CHARS, Preview, fitted
 
 from .html import page_markdown
 
@@ -24,7 +24,9 @@ _TEXTUAL = re.compile(r"text/|application/([\w.-]+\+)?(json|xml|yaml|javascript|
 
 def preview_web_fetch(url: str, max_bytes: int) -> Preview:
     """The address, and how many bytes of the page are loaded at most."""
-    return Preview(f"Fetch {shortened(url)}", shortened(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS))
+    return Preview(
+        f"Fetch {fitted(url, SUMMARY_CHARS)}", fitted(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS)
+    )
 
 
 @tool(

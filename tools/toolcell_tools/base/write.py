@@ -8,7 +8,7 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
+from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
 
 from .diffs import diff_of_texts
 
@@ -21,7 +21,7 @@ def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
         there = ctx.workspace.exists(path)
         before = ctx.workspace.read_text(path) if there else ""
     except MissingCapability:
-        return Preview(f"Write {path}", shortened(content, DETAILS_CHARS))
+        return Preview(f"Write {path}", fitted(content, DETAILS_CHARS))
     except ToolFailure as failure:
         return Preview(f"Write {path}", f"The file that is there: {failure.message}.")
     verb = "Replace" if there else "Create"

@@ -17,11 +17,12 @@ from .outputs import OUTPUT
 from .report import Difference, Unexportable
 from .results import blocks_of, output_text
 
-__all__ = ["TOOLS", "mcp"]
+__all__ = ["TOOLS", "answers_parameter", "mcp", "refused_arguments"]
 
 
 def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export:
-    """Tools as a server lists them. Schemas are unchanged, except that a root without a type gets "object"."""
+    """Tools as a server lists them. Schemas are unchanged, except that a root without a type gets "object", and the
+    parameter for a person's answers is left out."""
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters = _parameters(declaration)
@@ -42,8 +43,39 @@ def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export
     return assemble(TOOLS, tools, write)
 
 
+def answers_parameter(declaration: ToolDeclaration) -> str:
+    """The parameter that gets the answers of the client's person, by `toolcell.mcp.mcp_metadata`. "" if there is
+    none."""
+    given: object = declaration.metadata.get("mcp")
+    found: object = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def refused_arguments(declaration: ToolDeclaration, arguments: Mapping[str, Any]) -> str:
+    """Why a client's arguments are refused, or "": it sends the answers of its person itself.
+
+    The parameter may have other names, such as a pydantic alias. So of a tool with one, only the listed arguments are
+    taken."""
+    hidden = answers_parameter(declaration)
+    if not hidden:
+        return ""
+    listed = declaration.parameters_schema.get("properties")
+    strange = [name for name in arguments if name == hidden or (listed is not None and name not in listed)]
+    if not strange:
+        return ""
+    return (
+        f"The tool {declaration.name!r} takes no argument {strange[0][:80]!r} from a client. It asks a person by "
+        "itself. Leave the argument out."
+    )
+
+
 def _parameters(declaration: ToolDeclaration) -> Parameters:
     schema = deepcopy(declaration.parameters_schema)
+    hidden = answers_parameter(declaration)
+    if hidden:
+        schema.get("properties", {}).pop(hidden, None)
+        if "required" in schema:
+            schema["required"] = [name for name in schema["required"] if name != hidden]
     kinds = types_of(schema)
     if kinds == ["object"]:
         return Parameters(schema)

@@ -7,14 +7,14 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview, shortened
+from toolcell_tools.preview import Preview, fitted
 
 __all__ = ["ask_user"]
 
 
 def preview_ask_user(question: str) -> Preview:
     """The question that would be asked."""
-    return Preview(f"Ask the user {shortened(repr(question), 150)}", question)
+    return Preview(f"Ask the user {fitted(repr(question), 150)}", question)
 
 
 @tool(

@@ -4,13 +4,14 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TextIO
 
 import anyio
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.approvals.request import rows_of
 from toolcell.backends.errors import Unreachable
 from toolcell.backends.threads import Threads, Turns
 from toolcell_tools.preview import printable
@@ -19,13 +20,15 @@ __all__ = ["ConsoleChannel"]
 
 _LOOK_MS: Final = 100  # between two looks whether the question is withdrawn
 _LINE_BYTES: Final = 64 * 1024
+_MARK: Final = "  … "
 
 
 class ConsoleChannel:
     """Writes to `output` (default: standard error) and reads answers from `input` (default: standard input).
 
     It asks one question at a time. What was typed before a question is thrown away, so it answers none. The end of the
-    input denies an approval. Control characters of messages are shown as escapes.
+    input denies an approval. Control characters of messages are shown as escapes. A request for approval that the
+    terminal's screen cannot hold is shown page by page, and approved after the last page only.
     """
 
     def __init__(self, *, name: str = "console", input: TextIO | None = None, output: TextIO | None = None) -> None:
@@ -53,25 +56,34 @@ class ConsoleChannel:
         await self._threads.run(partial(self._print, f"{printable(sender)} has a file: {what}"))
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        lines = [f"{request.agent_id}/{request.session_id} wants to call {request.tool}: {request.reason}"]
-        lines += [f"  {request.preview.summary}", *request.preview.details.splitlines()]
-        lines += (request.preview.diff or "").splitlines()
-        lines += [f"  {name} = {value!r}" for name, value in request.arguments.items()]
-        shown = "\n".join(printable(line)[:2000] for line in lines)
-        answer = await self._answer(f"{shown}\nApprove? [y/N] ")
-        if answer is not None and answer.lower() in ("y", "yes"):
-            return Approved()
-        return Denied("The person at the console did not approve.")
+        async with self._turns.limiter():
+            for shown, question in _pages(request, *self._screen()):
+                answer = await self._reply(f"{shown}\n{question} [y/N] ")
+                if answer is None or answer.lower() not in ("y", "yes"):
+                    return Denied("The person at the console did not approve.")
+        return Approved()
 
     async def _answer(self, prompt: str) -> str | None:
         """The line that answers a prompt, or None at the end of the input."""
         async with self._turns.limiter():
-            withdrawn = threading.Event()
-            try:
-                return await self._threads.run(partial(self._asked, prompt, withdrawn.is_set), abandon=True)
-            except anyio.get_cancelled_exc_class():
-                withdrawn.set()
-                raise
+            return await self._reply(prompt)
+
+    async def _reply(self, prompt: str) -> str | None:
+        withdrawn = threading.Event()
+        try:
+            return await self._threads.run(partial(self._asked, prompt, withdrawn.is_set), abandon=True)
+        except anyio.get_cancelled_exc_class():
+            withdrawn.set()
+            raise
+
+    def _screen(self) -> tuple[int, int]:
+        """The rows of text that the terminal shows above a prompt, and their width."""
+        try:
+            found = os.get_terminal_size((sys.stderr if self._output is None else self._output).fileno())
+        except (OSError, ValueError):  # no terminal
+            found = os.terminal_size((0, 0))
+        columns, lines = found.columns or 80, found.lines or 24
+        return max(lines - 3, 8), max(columns, 40) - len(_MARK)
 
     def _asked(self, prompt: str, is_withdrawn: Callable[[], bool]) -> str | None:
         source = sys.stdin if self._input is None else self._input
@@ -99,6 +111,27 @@ class ConsoleChannel:
         output = sys.stderr if self._output is None else self._output
         output.write(text + end)
         output.flush()
+
+
+def _pages(request: ApprovalRequest, rows: int, columns: int) -> Iterator[tuple[str, str]]:
+    """What is shown of a request, each with its question. All but the last of the questions ask to go on, so that only
+    a request that was shown whole, in parts that a screen holds, is approved."""
+    text, shown = request.text, request.fitted(rows, columns).text
+    if shown != text:
+        found = rows_of(text, columns)
+        pages = [found[at : at + rows] for at in range(0, len(found), rows)]
+        yield _drawn(shown, rows_of(shown, columns)), f"Approve needs all of it. Show all {len(pages):,} pages?"
+        for number, page in enumerate(pages[:-1], 1):
+            yield _drawn(text, page), f"Page {number:,} of {len(pages):,}. Show the next?"
+        yield _drawn(text, pages[-1]), "Approve?"
+    else:
+        yield _drawn(text, rows_of(text, columns)), "Approve?"
+
+
+def _drawn(text: str, rows: list[tuple[int, int]]) -> str:
+    """The rows of a text. A mark begins each row in the midst of a line, so that it does not pass as a line."""
+    is_new = [begin == 0 or text[begin - 1] == "\n" for begin, _end in rows]
+    return "\n".join(f"{'' if new else _MARK}{text[begin:end]}" for new, (begin, end) in zip(is_new, rows, strict=True))
 
 
 def _shown(text: str) -> str:

@@ -116,7 +116,7 @@ class InMemoryChannel:
 
     async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
         sender = f"{request.agent_id}/{request.session_id}"
-        answer = (await self._asked(request.preview.summary, (), sender, request)).answer
+        answer = (await self._asked(request.text, (), sender, request)).answer
         return answer if isinstance(answer, (Approved, Denied)) else Denied()
 
     async def _asked(

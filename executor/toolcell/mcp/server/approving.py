@@ -5,7 +5,6 @@ the call (handshake protocol), in a result that requires input (2026-07-28), or 
 request and the answer in all three.
 """
 
-import json
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
@@ -35,7 +34,6 @@ __all__ = [
 
 APPROVAL: Final = "toolcell_approval"
 """The name of the question whether a call may run."""
-SHOWN_CHARS: Final = 4_000
 WORDS_CHARS: Final = 500
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -44,6 +42,10 @@ _SCHEMA: Final[dict[str, Any]] = {
         "reason": {"type": "string", "title": "If not: what to tell the agent", "maxLength": WORDS_CHARS},
     },
     "required": ["approve"],
+}
+_TOO_LONG: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"reason": _SCHEMA["properties"]["reason"]},
 }
 
 
@@ -58,27 +60,24 @@ ASKER: Final[ContextVar[Asker | None]] = ContextVar("ASKER", default=None)
 
 
 def question(request: ApprovalRequest) -> Questions:
-    """The elicitation that asks for approval. It shows the arguments, because a preview by the tool may be false."""
-    arguments = json.dumps(dict(request.arguments), indent=1, sort_keys=True, ensure_ascii=False)
-    shown = (
-        arguments if len(arguments) <= SHOWN_CHARS else f"{arguments[:SHOWN_CHARS]}… ({len(arguments):,} characters)"
-    )
-    summary = request.preview.for_people().summary[:SHOWN_CHARS]
-    message = f"May the tool {request.tool} run? {summary}\nReason: {request.reason}\nArguments: {shown}"
-    form = types.ElicitRequestFormParams(message=printable(message, keep="\n\t"), requested_schema=_SCHEMA)
+    """The elicitation that asks for approval. Its form cannot approve a request that it does not show whole."""
+    shown = request.for_form()
+    message = f"May the tool {request.tool} run? {shown.text}"
+    schema = _SCHEMA if shown.is_whole else _TOO_LONG
+    form = types.ElicitRequestFormParams(message=message, requested_schema=schema)
     return Questions({APPROVAL: types.ElicitRequest(params=form)})
 
 
-def answered(answer: object, by: str) -> Approved | Denied:
+def answered(request: ApprovalRequest, answer: object, by: str) -> Approved | Denied:
     """The answer to `question` as the engine's: approved by an accepted form that says so. A form that does not may
     have a reason, for the model."""
     form = answer.content or {} if isinstance(answer, types.ElicitResult) and answer.action == "accept" else {}
-    if form.get("approve") is True:
+    is_whole, reason = request.for_form().is_whole, form.get("reason")
+    if is_whole and form.get("approve") is True:
         return Approved()
-    reason = form.get("reason")
     if isinstance(reason, str) and reason.strip():
         return Denied(f"{by} did not approve the call: {printable(reason.strip()[:WORDS_CHARS])}")
-    return Denied(f"{by} did not approve the call.")
+    return Denied(f"{by} did not approve the call.") if is_whole else request.too_long(by)
 
 
 class ClientChannel:
@@ -130,7 +129,7 @@ class LiveAsker:
             said = await put_to_client(self._ctx, question(request).requests, self._within_s)
         except MCPError as error:
             return Denied(f"The client did not approve the call: {printable(error.message)[:500]}")
-        return answered(types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+        return answered(request, types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
 
 
 class SuspendingAsker:

@@ -35,7 +35,7 @@ from .artifacts import Artifacts
 from .asking import Answers
 from .bounds import ServerBounds
 from .catalog import Offered, ToolList
-from .questions import BadQuestion, Questions, RoundState, Unanswerable, asked, put_to_client, wire
+from .questions import BadQuestion, Declined, Questions, RoundState, Unanswerable, asked, put_to_client, wire
 from .reports import Reports, reporting
 from .results import failed, written
 
@@ -96,8 +96,8 @@ class ClientCalls:
                 questions = asked(result, self._bounds.answers_bytes)
                 if questions is None:
                     return self.written(offered, params.arguments, result)
-                able = questions.for_client(ctx.session.client_capabilities)
-            except (BadQuestion, Unanswerable) as error:
+                able = questions.for_client(ctx.session.client_capabilities, answers)
+            except (BadQuestion, Declined, Unanswerable) as error:
                 return failed(str(error))
             reports = Reports(ctx, offered.entry.name, level, self._bounds.reports)
             try:
@@ -133,13 +133,16 @@ class ClientCalls:
             return failed(str(error))
         if questions is None:
             return self.written(offered, params.arguments, result)
-        return self._required(questions, ctx, state, answers)
+        try:
+            return self._required(questions, ctx, state, answers)
+        except Declined as error:
+            return failed(str(error))
 
     def _required(
         self, questions: Questions, ctx: Context, state: RoundState, answers: Answers, approval: str = ""
     ) -> types.InputRequiredResult:
         try:
-            able = questions.for_client(ctx.session.client_capabilities)
+            able = questions.for_client(ctx.session.client_capabilities, answers)
         except Unanswerable as error:
             data = {"requiredCapabilities": wire(error.missing)}
             raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(error), data) from None
@@ -156,7 +159,8 @@ class ClientCalls:
         """Keep the client's answer to a request for approval. An answer that comes too late changes nothing: the call
         asks again, or is denied."""
         try:
-            said = answered(answer, "The client")
+            request = (await in_thread(partial(self._approvals.get, id))).request
+            said = Denied() if request is None else answered(request, answer, "The client")
             if isinstance(said, Denied):
                 await in_thread(partial(self._approvals.deny, id, said.message, by="the MCP client"))
             else:
@@ -176,7 +180,7 @@ class ClientCalls:
     ) -> ToolResult:
         """Make the call once, in a process. Without `reports`, its progress goes to `on_progress`. In a closed session,
         the call is Cancelled."""
-        given = dict(arguments or {})
+        given = dict(arguments or {})  # `ToolRequests.call` has refused answers among them
         if offered.answers and answers:
             given[offered.answers] = dict(answers)
         call_id = call_id or f"{self._session.id}-mcp-{self._run}-{next(self._numbers)}"

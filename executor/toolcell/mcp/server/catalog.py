@@ -10,6 +10,7 @@ from toolcell.session import Session
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.exports import Export, ModelCall
 from toolcell_tools.exports import mcp as export_tools
+from toolcell_tools.exports.for_mcp import answers_parameter
 from toolcell_tools.result import ToolResult
 
 __all__ = ["Offered", "ToolList"]
@@ -85,13 +86,10 @@ class ToolList:
 def _offered(declaration: ToolDeclaration, entry: dict[str, Any]) -> Offered:
     given: object = declaration.metadata.get("mcp")
     said = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else _NOTHING
-    answers, task = said.get("answers"), said.get("task", "optional" if declaration.long_running else "forbidden")
-    hidden = answers if isinstance(answers, str) else ""
-    schema: dict[str, Any] = entry["inputSchema"]
-    if hidden in schema.get("properties", {}):
-        properties = {name: each for name, each in schema["properties"].items() if name != hidden}
-        schema = {**schema, "properties": properties}
+    task = said.get("task", "optional" if declaration.long_running else "forbidden")
     poll = said.get("poll_after_s")
     poll_after_s = float(poll) if isinstance(poll, (int, float)) else None
-    tool = Tool.model_validate({**entry, "inputSchema": schema}, by_name=False)
-    return Offered(declaration, tool, hidden, str(task), bool(said.get("ask_first", False)), poll_after_s)
+    tool = Tool.model_validate(entry, by_name=False)
+    return Offered(
+        declaration, tool, answers_parameter(declaration), str(task), bool(said.get("ask_first", False)), poll_after_s
+    )

@@ -12,7 +12,7 @@ from .asking import Answers, InputRequired
 from .bounds import ServerBounds
 from .calls import is_modern
 from .pages import page
-from .questions import BadQuestion, RoundState, Unanswerable, put_to_client, read_questions, wire
+from .questions import BadQuestion, Declined, RoundState, Unanswerable, put_to_client, read_questions, wire
 from .sources import Completions, Prompts, Resources
 
 __all__ = ["CompletionRequests", "PromptRequests", "ResourceRequests"]
@@ -46,8 +46,8 @@ class PromptRequests:
             except InputRequired as needed:
                 try:
                     questions = read_questions(needed.asked, self._bounds.answers_bytes)
-                    able = questions.for_client(ctx.session.client_capabilities)
-                except (BadQuestion, Unanswerable) as error:
+                    able = questions.for_client(ctx.session.client_capabilities, answers)
+                except (BadQuestion, Declined, Unanswerable) as error:
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None
             if is_modern(ctx):
                 text = RoundState(answers, {name: wire(each) for name, each in able.items()}, "", number + 1).text()

@@ -22,7 +22,17 @@ from toolcell_tools.result import ToolResult
 
 from .asking import QUESTIONS, Answers
 
-__all__ = ["MALFORMED", "BadQuestion", "Questions", "RoundState", "Unanswerable", "asked", "put_to_client", "wire"]
+__all__ = [
+    "MALFORMED",
+    "BadQuestion",
+    "Declined",
+    "Questions",
+    "RoundState",
+    "Unanswerable",
+    "asked",
+    "put_to_client",
+    "wire",
+]
 
 Context = ServerRequestContext[Any, Any]
 MAX_QUESTIONS: Final = 16
@@ -45,6 +55,13 @@ class Unanswerable(Exception):
         self.missing = missing
 
 
+class Declined(Exception):
+    """A question is asked again that the client's person has declined or cancelled. The message names it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The client's user declined to answer the question {name[:80]!r}, and is not asked again.")
+
+
 @dataclass(frozen=True, slots=True)
 class Questions:
     """Questions to the client, by name. With `any_of`, some of the answers are enough."""
@@ -52,10 +69,14 @@ class Questions:
     requests: types.InputRequests
     any_of: bool = False
 
-    def for_client(self, capabilities: types.ClientCapabilities | None) -> types.InputRequests:
-        """The requests that the client supports. Raises Unanswerable if it must support more."""
+    def for_client(self, capabilities: types.ClientCapabilities | None, answers: Answers) -> types.InputRequests:
+        """The requests that the client supports, and has not declined in the `answers` so far. Raises Unanswerable if
+        it must support more, and Declined if it has declined what the tool needs."""
         have = capabilities or types.ClientCapabilities()
-        able = {name: each for name, each in self.requests.items() if _supports(have, each)}
+        declined = [name for name in self.requests if answers.get(name, {}).get("action") in ("decline", "cancel")]
+        if declined and not (self.any_of and len(declined) < len(self.requests)):
+            raise Declined(declined[0])
+        able = {name: each for name, each in self.requests.items() if name not in declined and _supports(have, each)}
         if able and (self.any_of or len(able) == len(self.requests)):
             return able
         raise Unanswerable(_needed(each for name, each in self.requests.items() if name not in able))
@@ -145,13 +166,12 @@ class RoundState:
 
     def told(self, responses: types.InputResponses | None) -> Answers:
         """All answers so far, with those of `responses` that were asked for and fit. Without a state, nothing was
-        asked, and every response is an answer."""
+        asked, and no response is an answer."""
         found = dict(self.answers)
         for name, response in (responses or {}).items():
             answer = wire(response)
-            if name.startswith(RESERVED) or (self.asked and not fits(self.asked.get(name), answer)):
-                continue
-            found[name] = answer
+            if not name.startswith(RESERVED) and fits(self.asked.get(name), answer):
+                found[name] = answer
         return found
 
 

@@ -30,7 +30,7 @@ from .bounds import ServerBounds
 from .calls import ClientCalls
 from .catalog import Offered
 from .keeping import EarlierTask, TaskKeeper
-from .questions import BadQuestion, Unanswerable, asked, fits, wire
+from .questions import BadQuestion, Declined, Unanswerable, asked, fits, wire
 from .reports import MESSAGE_CHARS
 from .results import failed, infrastructure_error
 
@@ -133,7 +133,7 @@ class _ClientTask:
         if said is None:
             return Denied("The client did not answer in time.")
         self.answers.pop(APPROVAL, None)  # the next question of this name is another one
-        return answered(types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+        return answered(request, types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
 
 
 def _restored(kept: EarlierTask) -> _ClientTask:
@@ -276,8 +276,8 @@ class Tasks:
                 questions = asked(result, self._bounds.answers_bytes)
                 if questions is None:
                     return self._calls.written(offered, params.arguments, result), None
-                able = questions.for_client(capabilities)
-            except (BadQuestion, Unanswerable) as refusal:
+                able = questions.for_client(capabilities, task.answers)
+            except (BadQuestion, Declined, Unanswerable) as refusal:
                 return failed(str(refusal)), None
             if await task.ask(able, self._bounds.answer_s) is None:
                 return failed("The client did not answer in time."), None

@@ -7,6 +7,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
+from toolcell_tools.exports.for_mcp import refused_arguments
 from toolcell_tools.toolsets import ToolsetError
 
 from .artifacts import Artifacts
@@ -17,6 +18,7 @@ from .listening import Listeners
 from .pages import page
 from .questions import RoundState
 from .reports import LEVELS
+from .results import failed
 from .tasks import Tasks, require_tasks, supports_tasks
 
 __all__ = ["ToolRequests"]
@@ -64,6 +66,9 @@ class ToolRequests:
     ) -> dict[str, Any] | types.InputRequiredResult:
         """tools/call. Raises MCPError for an unknown tool."""
         offered = await self._offered(params.name)
+        refused = refused_arguments(offered.declaration, params.arguments or {})
+        if refused:
+            return failed(refused)
         before = self._artifacts.count
         if self._is_task(ctx, offered, params):
             answers = RoundState.read(params.request_state).told(params.input_responses)
