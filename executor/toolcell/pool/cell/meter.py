@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from toolcell.pool.processes import first_child, first_children, open_children
+from toolcell.pool.reactor import release
 from toolcell.pool.rivals import lower, renice, set_slice, take_back
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
@@ -73,7 +74,7 @@ class Meter:
     def close(self) -> None:
         self.forget_process()
         if self._children_fd >= 0:
-            os.close(self._children_fd)
+            release(os.close, self._children_fd)
             self._children_fd = -1
 
     # -- the call process ---------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class Meter:
         self.process = 0
         self.nice = _INHERITED if self._init_nice else 0
         if self._status_fd >= 0:
-            os.close(self._status_fd)
+            release(os.close, self._status_fd)
             self._status_fd = -1
 
     @property
@@ -157,7 +158,7 @@ class Meter:
         except OSError:
             pass
         finally:
-            os.close(pidfd)
+            release(os.close, pidfd)
 
     def left_behind(self, own: int) -> bool:
         """Whether the cgroup holds more processes after a sweep than the cell's `own` ones.
@@ -189,7 +190,7 @@ class Meter:
         elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
-            except ProcessLookupError:
+            except OSError:  # mostly because it is reaped; Exited has the figure
                 return
             start = status.find(b"\nVmHWM:")  # not in the first line, which has a name that the process can set
             if start >= 0:

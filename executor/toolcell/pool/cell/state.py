@@ -316,6 +316,11 @@ class Stateful:
         return self._machine.state in NOT_READY
 
     @property
+    def sweeping(self) -> bool:
+        """Whether the init sweeps up after a call."""
+        return self._machine.state in (State.JUDGED, State.SWEEPING)
+
+    @property
     def doomed(self) -> bool:
         """Whether the cell is ending or has ended."""
         return self._machine.state in ENDING
