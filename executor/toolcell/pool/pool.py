@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -180,14 +181,19 @@ class Pool:
             if self.all_cells or self.slots.vacating:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
-                self._deadlines.at(_now() + CLOSE_S, self._give_up)
+                self._expect_end()
                 await empty
         finally:  # also if the task that waits is cancelled
             self.abandon()
 
-    def _give_up(self) -> None:
-        """Close without the cells that do not die: they end with their zygotes."""
-        _log.error("these cells did not end within %g s, and are given up: %s", CLOSE_S, self.all_cells)
+    def _expect_end(self, before: float = math.inf) -> None:
+        """Close without the cells that do not die, if none has died for `CLOSE_S` seconds: they end with their
+        zygotes."""
+        left = len(self.all_cells) + len(self.slots.vacating)
+        if left < before:
+            self._deadlines.at(_now() + CLOSE_S, partial(self._expect_end, left))
+            return
+        _log.error("no cell has ended for %g s, and these are given up: %s", CLOSE_S, self.all_cells)
         if self._on_empty is not None:
             self._on_empty()
 
@@ -235,7 +241,12 @@ class Pool:
 
     def on_fault(self, error: Exception) -> None:
         """Look at the queue again a moment later: a call may wait for the step that has raised this."""
-        self._deadlines.at(_now() + SOON_S, self._pump)
+        self._deadlines.at(_now() + SOON_S, self._look_after_fault)
+
+    def _look_after_fault(self) -> None:
+        for run in [run for run in self.waiting if run.deadline_at <= _now()]:
+            self._end_waiting(run, Outcome(ending="timeout"))
+        self._pump()
 
     def _queue(self, run: Run) -> None:
         if not self._open:
@@ -364,13 +375,13 @@ class Pool:
             return
         # while the cell works
         self._working[cell.id], self._running[session_id] = session_id, running
-        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
-            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
         self._ahead.add(cell, run.started_at)
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
 
     def on_new_process(self, cell: Cell, run: Run) -> None:
         """Handle the first call of a kept process: tell `run` that the state of the process before is lost."""

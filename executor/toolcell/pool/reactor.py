@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import trio
 
 T = TypeVar("T")
+WATCH_AGAIN_S = 0.1  # after the kernel has refused to watch a descriptor
 _log = logging.getLogger("toolcell.pool")
 
 
@@ -385,7 +386,7 @@ class TrioReactor(Guard):
                         await trio.lowlevel.wait_readable(fd)
                     except OSError as error:  # an exception of a system task would end the whole run
                         self.fault(owner, error)
-                        return
+                        await trio.sleep(WATCH_AGAIN_S)
                     if not scope.cancel_called:
                         self.guarded(owner, on_ready)
 

@@ -161,10 +161,10 @@ class ZygoteProcess:
             ours = self._exec()
             self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
             self._reactor.watch(ours.fileno(), self._on_readable, self)
-        except OSError as error:
+        except Exception as error:
             self.kill()
             self.close()
-            cure = CURES.get(error.errno or 0, "")
+            cure = CURES.get(getattr(error, "errno", None) or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
 

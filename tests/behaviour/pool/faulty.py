@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -29,6 +29,7 @@ import toolcell
 from toolcell import Capability, Session, Supervisor, ToolContext, tool
 from toolcell.pool.recovery import Recovery
 from toolcell.supervisor import runtime_of
+from toolcell.testing.misbehaving import send_random_bytes
 from toolcell_sandbox.kernel import syscalls
 
 POOL, OURS = f"{os.path.dirname(toolcell.__file__)}/pool/", "/toolcell"
@@ -127,7 +128,7 @@ class Injector:
                 real = self.wrap(name, getattr(socket.socket, function))
                 setattr(socket.socket, function, lambda *args, real=real, **options: real(*args, **options))
             elif name == "timerfd_settime":
-                syscalls._brief = self.wrap(name, syscalls._brief)
+                setattr(syscalls, "_brief", self.wrap(name, syscalls._brief))  # noqa: B010 - it has another type
             elif module in modules:
                 setattr(modules[module], function, self.wrap(name, getattr(modules[module], function)))
 
@@ -152,7 +153,7 @@ def _where(frame: FrameType | None) -> str:
     lines: list[str] = []
     while frame is not None:
         path = frame.f_code.co_filename
-        if frame.f_code.co_name == "go_on":  # a task, which the reactor resumes
+        if path.endswith("reactor.py") and frame.f_code.co_name in ("go_on", "_run"):  # a task
             return ""
         if len(lines) < 2 and OURS in path and path != __file__:
             lines.append(f"{path[path.index(OURS) + 1 :]}:{frame.f_code.co_name}:{frame.f_lineno}")
@@ -248,6 +249,7 @@ class Round:
 
     async def fails(self, session: Session) -> None:
         await self.call(session, "crash", {})
+        await self.call(session, "send_random_bytes", {})
         await self.call(session, "hang", {}, 0.15)
         with anyio.move_on_after(0.05):
             await self.call(session, "hang", {})
@@ -280,7 +282,7 @@ Fault = tuple[Site, str, str]  # with the step that makes the call, and the name
 async def main(workspace: str, only: str) -> None:
     injector, before = Injector(), len(os.listdir("/proc/self/fd"))
     injector.install()
-    tools = [echo, kept, long, crash, hang, ask]
+    tools: list[Any] = [echo, kept, long, crash, hang, ask, send_random_bytes]
     wrong: list[str] = []
     struck, round_s, close_s = 0, 0.0, 0.0
     async with Supervisor(tools, max_cells=8) as supervisor:
@@ -337,4 +339,4 @@ def said(fault: Fault) -> str:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    anyio.run(main, sys.argv[2], cast("str", [*sys.argv, ""][3]), backend=sys.argv[1])
+    anyio.run(main, sys.argv[2], [*sys.argv, ""][3], backend=sys.argv[1])

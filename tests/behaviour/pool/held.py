@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from toolcell import Profile, Session, Supervisor, tool
+from toolcell import Profile, Session, SessionKind, Supervisor, tool
 from toolcell.pool import fleet
 from toolcell.supervisor import runtime_of
 
@@ -47,7 +47,7 @@ async def main(workspace: str, hold_s: float, patience_s: float) -> None:
         result = await session.call(name, {"seconds": seconds}, timeout=timeout)
         ended[what] = result.output if result.error is None else result.error.model_dump(mode="json")
 
-    async with Supervisor([nap, count], max_cells=24, profiles={"main": profile}) as supervisor:
+    async with Supervisor([nap, count], max_cells=24, profiles={SessionKind.MAIN: profile}) as supervisor:
         pool = runtime_of(supervisor).pool
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(NEW + 4)]
         running, idle, busy, answering, *new = sessions

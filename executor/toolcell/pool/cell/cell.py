@@ -32,7 +32,7 @@ from .control import CellControl
 from .interface import WATCH_S, Binding, CellOwner, Snapshot, owned
 from .listener import ProxyListener
 from .meter import Meter
-from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
+from .state import IDLE, KILLED, UNKNOWN, Action, Event, State, Stateful
 from .terms import context_of, introduction_to, load_of
 
 _log = logging.getLogger("toolcell.pool")
@@ -158,6 +158,8 @@ class Cell(Stateful):
         self.calls.lose(error)
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
         self.calls.conclude()  # if an action raised the exception before this step
+        if self._machine.state in KILLED and self._watchdog is None:
+            self._kill_init()  # as before
 
     # -- being made ---------------------------------------------------------------------------------------------------
 
