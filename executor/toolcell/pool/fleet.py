@@ -127,10 +127,13 @@ class Fleet:
     def make(self, cell: Cell, request: MakeCell) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
+        owes = bool(zygote.asked)
         zygote.make(request, cell.child_fds)
         cell.close_child_ends()
         if zygote.patience is None:
             zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))
+        elif not owes:
+            zygote.patience.renew()
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
         """Have these paths put in place in a prewarmed cell. Raises as `make` does."""

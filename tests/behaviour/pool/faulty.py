@@ -1,9 +1,9 @@
-"""`python -I faulty.py LOOP WORKSPACE [ONLY]`: fail each system call of the pool once, with the errors of its man page.
+"""`python -I faulty.py LOOP WORKSPACE NUMBER SHARES`: fail each system call of the pool once, in each way it can fail.
 
 A first supervisor notes which system calls are made where in the code of the pool, its callbacks above all. Then each
-of them fails once with each error, during calls of every kind. ONLY selects the faults whose description has that text.
-Prints JSON: the number of `faults`, how many `struck`, what went `wrong`, the longest time of a round and of a close in
-seconds, and the descriptors that are `left`.
+of them fails once with each error of its manual page, during calls of every kind. This program takes one of SHARES
+shares of these faults. Prints JSON: the number of `faults`, how many `struck`, what went `wrong`, the longest time of a
+round and of a close in seconds, and the descriptors that are `left`.
 """
 
 import builtins
@@ -279,7 +279,7 @@ STEPS = ["echo", "kept", "long", "fails", "ask", "many", "killed", "zygote"]
 Fault = tuple[Site, str, str]  # with the step that makes the call, and the name of the error
 
 
-async def main(workspace: str, only: str) -> None:
+async def main(workspace: str, number: int, shares: int) -> None:
     injector, before = Injector(), len(os.listdir("/proc/self/fd"))
     injector.install()
     tools: list[Any] = [echo, kept, long, crash, hang, ask, send_random_bytes]
@@ -291,7 +291,7 @@ async def main(workspace: str, only: str) -> None:
         injector.step = "end"
     injector.stop_noting()
     every = [(site, step, name) for site, step in injector.sites.items() for name in ERRORS[site[0]]]
-    every = [each for each in every if only in said(each)]
+    every = every[number::shares]
     lasting, last = [each for each in every if each[1] != "end"], [each for each in every if each[1] == "end"]
     while lasting or last:
         faults, lasting, end = lasting[:A_SUPERVISOR], lasting[A_SUPERVISOR:], last.pop() if last else None
@@ -339,4 +339,4 @@ def said(fault: Fault) -> str:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    anyio.run(main, sys.argv[2], [*sys.argv, ""][3], backend=sys.argv[1])
+    anyio.run(main, sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), backend=sys.argv[1])
