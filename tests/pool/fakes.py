@@ -14,7 +14,7 @@ from toolcell.pool.cell.interface import Binding
 from toolcell.pool.cell.state import WITH_CALL, Action, Event, State, Stateful
 from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
-from toolcell.pool.reactor import Reactor
+from toolcell.pool.reactor import Guard, Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
 from toolcell.wire.messages import Failed, MakeCell
 from toolcell_sandbox import CellProfile, Limits
@@ -214,14 +214,14 @@ class FakeWaiter:
         self.value = value
 
 
-class FakeReactor:
+class FakeReactor(Guard):
     """An event loop that turns when a test says so."""
 
     def __init__(self) -> None:
         self._soon: list[Callable[[], None]] = []
         self.awake_until: list[float] = []
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def soon(self, callback: Callable[[], None], owner: object = None) -> None:
         self._soon.append(callback)
 
     def turn(self) -> None:

@@ -2,7 +2,10 @@
 
 import math
 
-from toolcell.pool.deadlines import Deadlines
+import pytest
+
+from toolcell.pool import deadlines as module
+from toolcell.pool.deadlines import STEPS, Deadlines, Patience
 
 
 def test_deadlines_ring_for_the_earliest_and_only_when_that_changes() -> None:
@@ -71,3 +74,63 @@ def test_a_deadline_can_get_another_action_until_it_is_over() -> None:
     deadlines.cancel(cancelled)
     assert not deadlines.redirect(cancelled, lambda: fired.append("fifth"))
     assert list(deadlines.pop_due(2.0)) == []
+
+
+class Clock:
+    """A clock that a test sets, and an event loop that rings when the test lets it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.deadlines = Deadlines(lambda when: None)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and then ring once."""
+        self.now += seconds
+        for action in self.deadlines.pop_due(self.now):
+            action()
+        self.deadlines.ring_again()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def test_silence_is_judged_after_its_time_and_not_before(clock: Clock) -> None:
+    judged: list[float] = []
+    Patience(clock.deadlines, 8.0, lambda: judged.append(clock.now))
+    for _ in range(STEPS - 1):
+        clock.wait(8.0 / STEPS)
+    assert not judged
+    clock.wait(8.0 / STEPS)
+    assert judged == [108.0] and len(clock.deadlines) == 0
+
+
+def test_the_time_in_which_the_loop_was_held_is_no_silence(clock: Clock) -> None:
+    judged: list[float] = []
+    Patience(clock.deadlines, 8.0, lambda: judged.append(clock.now))
+    clock.wait(3600.0)
+    assert not judged
+    for _ in range(STEPS - 1):
+        clock.wait(2.0)
+        clock.wait(3600.0)
+    assert not judged
+    clock.wait(2.0)
+    assert len(judged) == 1
+
+
+def test_silence_is_counted_again_from_a_message_on_and_not_after_a_cancellation(clock: Clock) -> None:
+    judged: list[float] = []
+    patience = Patience(clock.deadlines, 8.0, lambda: judged.append(clock.now))
+    for _ in range(10):
+        clock.wait(2.0)
+        patience.renew()
+    assert not judged
+    patience.cancel()
+    clock.wait(2.0)
+    assert not judged and len(clock.deadlines) == 0

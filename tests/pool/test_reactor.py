@@ -127,3 +127,39 @@ async def test_an_alarm_rings_once_at_its_moment_and_the_last_one_set_counts() -
     reactor.close()
     assert [name for name, _when in rung] == ["later", "in the past"]
     assert rung[0][1] >= start + 0.3
+
+
+class Owned:
+    """Something that a callback belongs to."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def on_fault(self, error: Exception) -> None:
+        self.faults.append(str(error))
+        raise OSError("its end fails too")
+
+
+async def test_an_exception_of_a_callback_ends_its_owner_and_reaches_nobody_else(pipe: tuple[int, int]) -> None:
+    reactor, owner, other = current_reactor(), Owned(), Owned()
+    waiter = reactor.waiter()
+
+    def fail() -> None:
+        raise ValueError("a callback")
+
+    def fail_and_go_on() -> None:
+        reactor.guarded(other, fail)
+        waiter.set("went on")
+        raise ValueError("another callback")
+
+    reactor.soon(fail, owner)
+    reactor.soon(fail)
+    reactor.watch(pipe[0], fail_and_go_on, owner)
+    os.write(pipe[1], b"x")
+    assert await waiter == "went on"
+    reactor.unwatch(pipe[0])
+    while reactor.faults < 4:
+        await anyio.sleep(0)
+    reactor.close()
+    assert {"a callback", "another callback"} <= set(owner.faults)
+    assert other.faults[0] == "a callback"

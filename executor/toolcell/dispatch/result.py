@@ -174,6 +174,9 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
             return _reported(outcome, declaration, limits, elapsed_s)
         case "exited":
             return _exited(outcome, name)
+        case "lost" if outcome.reason == "fault":
+            what = f"The supervisor failed during the call of {name!r}, and ended its cell; the log has the error."
+            return Crashed(message=f"{what} Later calls get a new cell.")
         case "lost":
             return Crashed(message=f"The cell of {name!r} ended during the call. Later calls get a new cell.")
         case "timeout":

@@ -1,9 +1,15 @@
-"""One heap for every deadline of the supervisor: which actions are due, in order, and when the next one is."""
+"""One heap for every deadline of the supervisor: which actions are due, in order, and when the next one is.
+
+A `Deadline` is a moment of the clock. A `Patience` is for silence: time in which the event loop was held, by a blocking
+call, a debugger or SIGSTOP, does not count, because nothing could be heard in it.
+"""
 
 import heapq
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 
 class Deadline:
@@ -79,3 +85,39 @@ class Deadlines:
         self._rings_at = self.next_due()
         if self._rings_at != math.inf:
             self._ring_at(self._rings_at)
+
+
+STEPS: Final = 4
+LATE_S: Final = 0.5  # a loop that is this late may be busy; a later one was held, if a step is shorter
+
+
+class Patience:
+    """Calls `judge` after `seconds` of silence, in steps. A step that ends later than by its own length does not count.
+    `judge` reads what has arrived before it ends anything: this alarm may have been handled before the message."""
+
+    __slots__ = ("_deadline", "_deadlines", "_due", "_judge", "_left", "_step_s")
+
+    def __init__(self, deadlines: Deadlines, seconds: float, judge: Callable[[], None]) -> None:
+        self._deadlines = deadlines
+        self._step_s = seconds / STEPS
+        self._judge = judge
+        self._left = STEPS
+        self._begin_step()
+
+    def renew(self) -> None:
+        """Begin to count again, because something was heard."""
+        self._left = STEPS
+
+    def cancel(self) -> None:
+        self._deadlines.cancel(self._deadline)
+
+    def _begin_step(self) -> None:
+        self._due = time.monotonic() + self._step_s
+        self._deadline = self._deadlines.at(self._due, self._end_step)
+
+    def _end_step(self) -> None:
+        self._left -= time.monotonic() - self._due <= max(self._step_s, LATE_S)
+        if self._left > 0:
+            self._begin_step()
+        else:
+            self._judge()

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from toolcell.errors import SandboxUnavailableError
@@ -13,7 +14,7 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
 from .cell import Cell
-from .deadlines import Deadline, Deadlines
+from .deadlines import Deadline, Deadlines, Patience
 from .reactor import Reactor
 from .recovery import Recovery, SupervisorStatus
 from .run import SOON_S, Outcome
@@ -85,7 +86,8 @@ class Fleet:
         now = _now()
         pause = None if self._resuming is None else max(0.0, self.resumes_at - now)
         problem, deaths = self._recovery.problem_now(now), self._recovery.deaths
-        return SupervisorStatus(self.report.mechanisms, self.report.identity, len(self.zygotes), deaths, pause, problem)
+        mechanisms, identity, faults = self.report.mechanisms, self.report.identity, self._reactor.faults
+        return SupervisorStatus(mechanisms, identity, len(self.zygotes), deaths, pause, problem, faults)
 
     async def start(self) -> SandboxReport:
         """Start one zygote, which reports what the kernel offers. Raises SandboxUnavailableError, or SandboxError if a
@@ -103,9 +105,9 @@ class Fleet:
     def close(self) -> None:
         """End the zygotes, and with them every cell."""
         self.stand_down()
-        for zygote in self.zygotes:
+        zygotes, self.zygotes = self.zygotes, []
+        for zygote in zygotes:
             zygote.close()
-        self.zygotes.clear()
 
     def _new(self, report: Mapping[str, object] | None) -> ZygoteProcess:
         pool = self._pool
@@ -125,8 +127,13 @@ class Fleet:
     def make(self, cell: Cell, request: MakeCell) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
+        owes = bool(zygote.asked)
         zygote.make(request, cell.child_fds)
         cell.close_child_ends()
+        if zygote.patience is None:
+            zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))
+        elif not owes:
+            zygote.patience.renew()
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
         """Have these paths put in place in a prewarmed cell. Raises as `make` does."""
@@ -153,24 +160,31 @@ class Fleet:
         return zygote
 
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
-        zygote = self._maker_of[id]
+        zygote = self._maker_of.get(id)
         self._record.process(pid)
         self._pool.on_spawned(id, pid, pidfd, listener)  # this may find the cell dead, and forget it
-        if len(zygote.asked) == MOST_ASKED - 1:
+        if zygote is not None and len(zygote.asked) == MOST_ASKED - 1:
             self._pool.on_capacity()
 
     # -- zygotes that die or hang -------------------------------------------------------------------------------------
 
-    def on_unanswered(self, id: int) -> None:
-        """End the zygote that has not made this cell in time, if it has been silent for `STUCK_S` seconds."""
+    def hear(self, id: int) -> None:
+        """Read what the zygote of this cell has sent."""
         zygote = self._maker_of.get(id)
-        if zygote is None or zygote not in self.zygotes or id not in zygote.asked:
+        if zygote is not None:
+            zygote.look()
+
+    def _on_silence(self, zygote: ZygoteProcess) -> None:
+        """End a zygote that has said nothing for `STUCK_S` seconds, and owes an answer."""
+        owed, zygote.patience = set(zygote.asked), None
+        zygote.look()
+        if zygote not in self.zygotes or not zygote.asked:
             return
-        if _now() - zygote.heard_at >= STUCK_S:
+        if zygote.asked == owed:
             _log.error("%r has said nothing for %g s and is ended", zygote, STUCK_S)
             zygote.kill()
         else:
-            self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(id))
+            zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))
 
     def was_absent(self, since: float) -> bool:
         """Whether a zygote has died since then, or none has started after the last death."""
@@ -193,9 +207,11 @@ class Fleet:
         if not self._open:
             return
         _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")
-        self.start_at(self._recovery.on_death(_now()))
-        for id in [id for id, maker in self._maker_of.items() if maker is zygote]:
-            self._pool.on_orphaned(id)
+        try:
+            self.start_at(self._recovery.on_death(_now()))
+        finally:
+            for id in [id for id, maker in self._maker_of.items() if maker is zygote]:
+                self._pool.on_orphaned(id)
 
     def start_at(self, when: float) -> None:
         """Start a zygote at `when`, or now. Until then, calls that have no time to wait are ended."""

@@ -16,12 +16,13 @@ class Outbox:
     The capacity of a full pipe is increased.
     """
 
-    __slots__ = ("_fd", "_is_pipe", "_marks", "_waiting", "_want")
+    __slots__ = ("_fd", "_is_pipe", "_marks", "_waiting", "_want", "is_broken")
 
     def __init__(self, fd: int, want: Callable[[bool], None], *, pipe: bool = False) -> None:
         self._fd = fd
         self._want = want
         self._is_pipe = pipe
+        self.is_broken = False  # whether the last write found no reader
         self._waiting: list[memoryview] = []
         self._marks: deque[tuple[int, Callable[[], None]]] = deque()  # bytes since the last mark, and the callback
 
@@ -60,10 +61,10 @@ class Outbox:
         """Drop the queued bytes: their reader is gone."""
         if self._waiting:
             self._waiting = []
-            self._want(False)
             marks, self._marks = self._marks, deque[tuple[int, Callable[[], None]]]()
             for _size, on_left in marks:
                 on_left()
+            self._want(False)
 
     def _size(self) -> int:
         return sum(map(len, self._waiting))
@@ -83,14 +84,15 @@ class Outbox:
 
     def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
         """Write as much as there is room for. Returns the rest."""
-        rest = buffers
+        rest, self.is_broken = buffers, False
         while rest:
             try:
                 written = os.writev(self._fd, rest[:IOV_MAX]) if len(rest) > 1 else os.write(self._fd, rest[0])
             except BlockingIOError:
                 break
             except (BrokenPipeError, ConnectionResetError):
-                return []  # the reader is gone; the cell handles that when its pidfd reports it
+                self.is_broken = True
+                return []  # the reader is gone; the init, or its pidfd, reports it in a moment
             if len(rest) == 1 and written == len(rest[0]):  # as most often
                 return []
             done = 0

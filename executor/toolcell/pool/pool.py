@@ -1,10 +1,13 @@
 """The pool: carries out the decisions of `plan`, keeps the zygotes and the cells, and runs what is due."""
 
 import logging
+import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,6 +25,7 @@ from toolcell_sandbox.report import SandboxReport
 from .ahead import ForkingAhead
 from .budget import Budgets
 from .cell import Cell, Snapshot, State
+from .cell.interface import WATCH_S
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
@@ -43,16 +47,16 @@ from .plan import (
     plan,
 )
 from .prewarm import Prewarmer
-from .reactor import Reactor, Waiter
+from .reactor import Reactor, Waiter, release
 from .recovery import SupervisorStatus
 from .rivals import Rivals
-from .run import NO_PROCESS, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
+from .run import NO_PROCESS, SOON_S, UNRECORDED, UNRECORDED_CURE, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
-WATCH_S = 0.05  # how often running calls are checked against the limits of their process tree
 PRUNE_S = 5.0
+CLOSE_S = 8.0  # longer than a kept process's teardown and a kill take
 _FEWER_PLANS = is_on("fewer_plans")
 _now = time.monotonic
 _SHOWN_AS = {
@@ -162,31 +166,58 @@ class Pool:
         """End every call and every cell, wait until they are gone, and leave nothing behind."""
         self._open = False
         self.fleet.stand_down()
-        for run in list(self.waiting):
-            self._end_waiting(run, Outcome(ending="cancelled"))
-        for cell in list(self.cells.values()):
-            cell.calls.end(Outcome(ending="cancelled"))
-            cell.retire()
-        self.prewarmer.stop()
         try:
+            for run in list(self.waiting):
+                self._end_waiting(run, Outcome(ending="cancelled"))
+            for cell in list(self.cells.values()):
+                cell.calls.end(Outcome(ending="cancelled"))
+                cell.retire()
+            self.prewarmer.stop()
             if self.all_cells or self.slots.vacating:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
+                self._expect_end()
                 await empty
         finally:  # also if the task that waits is cancelled
             self.abandon()
 
+    def _expect_end(self, before: float = math.inf) -> None:
+        """Close without the cells that do not die, if none has died for `CLOSE_S` seconds: they end with their
+        zygotes."""
+        left = len(self.all_cells) + len(self.slots.vacating)
+        if left < before:
+            self._deadlines.at(_now() + CLOSE_S, partial(self._expect_end, left))
+            return
+        _log.error("no cell has ended for %g s, and these are given up: %s", CLOSE_S, self.all_cells)
+        if self._on_empty is not None:
+            self._on_empty()
+
     def abandon(self) -> None:
         """End every process at once, without a turn of the event loop: each process ends with its zygote."""
         self._open = False
-        self.fleet.close()
-        self._reactor.close()
-        self.slots.remove(self.all_cells)
+        with ExitStack() as last:  # each of these, whatever the others raise; the last one first
+            last.callback(self.slots.remove, self.all_cells)
+            last.callback(self._reactor.close)
+            last.callback(self.fleet.close)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
+        try:
+            self._place(run)
+        except Exception as error:
+            self._reactor.fault(self, error)
+            if run in self.waiting:
+                self._end_waiting(run, unavailable(not_made(error)))
+            elif run.cell is None:
+                run.end(unavailable(not_made(error)), _now())
+        waiter = run.waiter = self._reactor.waiter()
+        if run.outcome is not None:
+            waiter.set(run.outcome)
+        return waiter
+
+    def _place(self, run: Run) -> None:
         key = run.spec.key
         idle = self._idle.get(key)
         while idle and run.exclusive not in self._exclusive:
@@ -201,10 +232,15 @@ class Pool:
             self._queue(run)
         # while the cell works
         self._rivals.note(key.session_id, run.queued_at)
-        waiter = run.waiter = self._reactor.waiter()
-        if run.outcome is not None:
-            waiter.set(run.outcome)
-        return waiter
+
+    def on_fault(self, error: Exception) -> None:
+        """Look at the queue again a moment later: a call may wait for the step that has raised this."""
+        self._deadlines.at(_now() + SOON_S, self._look_after_fault)
+
+    def _look_after_fault(self) -> None:
+        for run in [run for run in self.waiting if run.deadline_at <= _now()]:
+            self._end_waiting(run, Outcome(ending="timeout"))
+        self._pump()
 
     def _queue(self, run: Run) -> None:
         if not self._open:
@@ -321,7 +357,10 @@ class Pool:
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
-        except OSError as error:  # nothing was sent: no descriptor is left, or the cgroup is gone
+        except Exception as error:  # mostly OSError: no descriptor is left, or the cgroup is gone
+            if cell.run is run:
+                cell.fail(error)
+                return
             _log.warning("%r could not be given a call: %s", cell, error)
             cell.kill()
             if run.deadline is not None:
@@ -330,13 +369,13 @@ class Pool:
             return
         # while the cell works
         self._working[cell.id], self._running[session_id] = session_id, running
-        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
-            self._reactor.stay_awake(now + QUICK_S)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
         self._ahead.add(cell, run.started_at)
+        if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
+            self._reactor.stay_awake(now + QUICK_S)
 
     def on_new_process(self, cell: Cell, run: Run) -> None:
         """Handle the first call of a kept process: tell `run` that the state of the process before is lost."""
@@ -436,8 +475,10 @@ class Pool:
 
     def _pump(self) -> None:
         """Carry out the plan for the queued calls."""
-        if not self.waiting or not self._open or not self.fleet:
-            return
+        if self.waiting and self._open and self.fleet:
+            self._reactor.guarded(self, self._carry_out)
+
+    def _carry_out(self) -> None:
         now = _now()
         cells, awaited = _snapshots(self.cells.values()), self._rivals.seen
         for action in plan(self.waiting, cells, self._room, self._exclusive, now, awaited):
@@ -521,9 +562,9 @@ class Pool:
         """The most cells that there may be."""
         return self._room.cells
 
-    def on_unanswered(self, cell: Cell) -> None:
-        """Handle a cell that has not started in time."""
-        self.fleet.on_unanswered(cell.id)
+    def hear(self, cell: Cell) -> None:
+        """Read what the cell's zygote has sent."""
+        self.fleet.hear(cell.id)
 
     def _make_way(self) -> bool:
         """End an idle cell because the host has no resources for another one. Returns whether any cell is ending, which
@@ -557,7 +598,13 @@ class Pool:
 
     def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         """Pass on to the cell that a zygote has made its init."""
-        self._cell(id).on_spawned(pid, pidfd, listener)
+        cell = self.cells.get(id) or self.prewarmer.reserve.cells.get(id)
+        if cell is not None:
+            cell.on_spawned(pid, pidfd, listener)
+            return
+        _log.error("a zygote has made the cell %d, which is given up: it ends with its control socket", id)
+        for fd in (pidfd, listener) if listener >= 0 else (pidfd,):
+            release(os.close, fd)
 
     def on_bound(self, id: int) -> None:
         """Pass on to the cell that its session's paths are in place."""
@@ -666,7 +713,7 @@ class Pool:
         if self.prewarmer.waits_for_start:
             self.prewarmer.soon()
         if cell.spec.key.kept_tool:
-            self._on_kept_gone(cell)
+            self._reactor.guarded(self, self._on_kept_gone, cell)
         self._check_empty()
         self._pump()
 
@@ -710,7 +757,8 @@ class Pool:
 
     def on_orphaned(self, id: int) -> None:
         """Tell the cell that its zygote is gone."""
-        self._cell(id).orphan()
+        if id in self.cells or id in self.prewarmer.reserve.cells:
+            self._cell(id).orphan()
 
     def on_capacity(self) -> None:
         """Look at the queue again, because more cells can be requested."""
@@ -726,10 +774,7 @@ class Pool:
     def _ring(self) -> None:
         try:
             for action in self._deadlines.pop_due(_now()):
-                try:
-                    action()
-                except Exception:  # a bug in toolcell must not stop the others
-                    _log.exception("what was due in the pool failed")
+                self._reactor.guarded(self, action)
         finally:
             self._deadlines.ring_again()
 
@@ -774,11 +819,11 @@ class Pool:
 
     def _prune(self) -> None:
         now = _now()
+        self._deadlines.at(now + PRUNE_S, self._prune)
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
         if self._rivals.forget_before(now - self._idle_s):
             self._pump()
-        self._deadlines.at(now + PRUNE_S, self._prune)
 
 
 def _snapshots(cells: Iterable[Cell]) -> list[Snapshot]:

@@ -2,10 +2,14 @@
 
 Everything in the pool runs in these callbacks, one at a time, on the loop's thread. So a frame needs no task, and the
 pool has no lock and no thread.
+
+Every callback belongs to an owner: a cell, a zygote or the pool. An exception of a callback passes `Guard.fault`, which
+counts it, logs it, and ends the owner. So it loses nothing that others wait for, and the event loop never sees it.
 """
 
 import asyncio
 import ctypes
+import logging
 import math
 import os
 import struct
@@ -21,12 +25,55 @@ import anyio
 
 from toolcell.fast.awake import Awake
 from toolcell.fast.switches import is_on
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
 if TYPE_CHECKING:
     import trio
 
 T = TypeVar("T")
+WATCH_AGAIN_S = 0.1  # after the kernel has refused to watch a descriptor
+_log = logging.getLogger("toolcell.pool")
+
+
+class Owner(Protocol):
+    """The object to which a callback belongs."""
+
+    def on_fault(self, error: Exception) -> None:
+        """End it, because its callback has raised this. Whoever waits for it is told."""
+        ...
+
+
+class Guard:
+    """Handles the exceptions of callbacks, and counts them."""
+
+    faults = 0
+
+    def fault(self, owner: Owner | None, error: Exception) -> None:
+        """End the owner of a callback that has raised. Without an owner, the exception is only counted and logged."""
+        self.faults += 1
+        _log.error("a callback of %r failed", owner, exc_info=error)
+        if owner is None:
+            return
+        try:
+            owner.on_fault(error)
+        except Exception as further:
+            _log.error("%r could not be ended", owner, exc_info=further)
+
+    def guarded(self, owner: Owner | None, callback: Callable[..., object], *args: object) -> None:
+        """Run a callback, or a step of one that belongs to another owner."""
+        try:
+            callback(*args)
+        except Exception as error:
+            self.fault(owner, error)
+
+
+def release(close: Callable[..., object], *args: object) -> None:
+    """Close something. The kernel releases a descriptor even if close(2) returns an error, such as EINTR or EIO."""
+    try:
+        close(*args)
+    except OSError as error:
+        _log.warning("a descriptor was closed with an error: %s", error)
 
 
 class Waiter(Protocol[T]):
@@ -50,8 +97,13 @@ class Task(Protocol):
 class Reactor(Protocol):
     """Descriptors, an alarm, waiters and tasks on one event loop."""
 
-    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
-        """Call `on_ready` whenever `fd` is readable."""
+    faults: int
+    """The number of exceptions that callbacks have raised."""
+
+    def fault(self, owner: Owner | None, error: Exception) -> None: ...
+    def guarded(self, owner: Owner | None, callback: Callable[..., object], *args: object) -> None: ...
+    def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
+        """Call `on_ready`, a callback of `owner`, whenever `fd` is readable."""
         ...
 
     def unwatch(self, fd: int) -> None: ...
@@ -67,7 +119,7 @@ class Reactor(Protocol):
         """Run the coroutine in its own task and context, from the next turn of the loop."""
         ...
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def soon(self, callback: Callable[[], None], owner: Owner | None = None) -> None:
         """Run `callback` in the next turn of the loop."""
         ...
 
@@ -122,13 +174,23 @@ class _Alarm:
         seconds = int(moment)
         self._on_alarm = None if when == math.inf else on_alarm
         _ITIMERSPEC.pack_into(self._moment, 0, 0, 0, seconds, int((moment - seconds) * 1e9))
-        self._start()
+        try:
+            self._start()
+        except (SandboxError, OSError) as error:  # a deadline must not be lost: try again until it can be set
+            _log.error("a timer could not be set: %s", error)
+            self._reactor.soon(self._set_again)
+
+    def _set_again(self) -> None:
+        if self._on_alarm is not None and not self._closed:
+            self._reactor.guarded(None, self._on_alarm)  # early: it finds what is due, and sets the next alarm
 
     def _ring(self) -> None:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
             return  # set again after it had expired
+        except OSError as error:  # it has expired
+            _log.error("a timer could not be read: %s", error)
         on_alarm, self._on_alarm = self._on_alarm, None
         if on_alarm is not None:
             on_alarm()
@@ -136,7 +198,7 @@ class _Alarm:
     def close(self) -> None:
         self._closed = True
         if self._fd >= 0:
-            os.close(self._fd)
+            release(os.close, self._fd)
             self._fd = -1
 
 
@@ -198,7 +260,7 @@ def _in_asyncio() -> Context:
     return context
 
 
-class AsyncioReactor:
+class AsyncioReactor(Guard):
     """The reactor on asyncio, by its own means: add_reader, call_at, futures."""
 
     def __init__(self) -> None:
@@ -211,14 +273,16 @@ class AsyncioReactor:
         self._alarm = _Alarm(self)
         self.stay_awake = self.awake.stay  # without a function between: each call of a kept process calls it
 
-    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
-        self._context.run(self._loop.add_reader, fd, self._call_back, on_ready)
+    def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
+        self._context.run(self._loop.add_reader, fd, self._call_back, on_ready, owner)
         self._watched.add(fd)
 
-    def _call_back(self, on_ready: Callable[[], None]) -> None:
+    def _call_back(self, on_ready: Callable[[], None], owner: Owner | None) -> None:
         self.calling_back = True
         try:
             on_ready()
+        except Exception as error:
+            self.fault(owner, error)
         finally:
             self.calling_back = False
             try:
@@ -244,11 +308,11 @@ class AsyncioReactor:
     def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         return _AsyncioTask(coroutine, loop=self._loop)
 
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon(callback, context=self._context.copy())
+    def soon(self, callback: Callable[[], None], owner: Owner | None = None) -> None:
+        self._loop.call_soon(self.guarded, owner, callback, context=self._context.copy())
 
     def from_thread(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(callback, context=self._context.copy())
+        self._loop.call_soon_threadsafe(self.guarded, None, callback, context=self._context.copy())
 
     def is_here(self) -> bool:
         try:
@@ -298,7 +362,7 @@ class _TrioTask:
             await self._ended.wait()
 
 
-class TrioReactor:
+class TrioReactor(Guard):
     """The reactor on trio. A system task for each descriptor, and one for the alarm, waits and calls back."""
 
     def __init__(self) -> None:
@@ -310,7 +374,7 @@ class TrioReactor:
         self._watched: dict[int, trio.CancelScope] = {}
         self._alarm = _Alarm(self)
 
-    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
+    def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
         trio = self._trio
         scope = trio.CancelScope(shield=True)  # trio cancels system tasks at the end of its run; cells end later
         self._watched[fd] = scope
@@ -318,9 +382,13 @@ class TrioReactor:
         async def wait() -> None:
             with scope:
                 while not scope.cancel_called:
-                    await trio.lowlevel.wait_readable(fd)
+                    try:
+                        await trio.lowlevel.wait_readable(fd)
+                    except OSError as error:  # an exception of a system task would end the whole run
+                        self.fault(owner, error)
+                        await trio.sleep(WATCH_AGAIN_S)
                     if not scope.cancel_called:
-                        on_ready()
+                        self.guarded(owner, on_ready)
 
         trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}", context=self._context.copy())
 
@@ -339,9 +407,9 @@ class TrioReactor:
     def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         return _TrioTask(self._trio, coroutine)
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def soon(self, callback: Callable[[], None], owner: Owner | None = None) -> None:
         async def run() -> None:
-            callback()
+            self.guarded(owner, callback)
 
         self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon", context=self._context.copy())
 
@@ -349,7 +417,7 @@ class TrioReactor:
         pass  # trio has no turn without a task, which would cost more than it gains
 
     def from_thread(self, callback: Callable[[], None]) -> None:
-        self._token.run_sync_soon(callback)
+        self._token.run_sync_soon(self.guarded, None, callback)
 
     def is_here(self) -> bool:
         try:

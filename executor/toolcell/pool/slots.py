@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.errors import SandboxError
@@ -62,7 +62,8 @@ class Slots:
         while self.free_cgroups:
             cgroup = self.free_cgroups.pop()
             if not cgroup.exists():  # another program has removed it
-                cgroup.close()
+                with suppress(SandboxError):  # or it could not be looked at
+                    cgroup.remove(timeout_s=0.0)
                 continue
             try:
                 cgroup.set_limits(limits)

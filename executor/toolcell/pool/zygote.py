@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,7 +37,8 @@ from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.view import Bind
 
-from .reactor import Reactor
+from .deadlines import Patience
+from .reactor import Reactor, release
 
 _log = logging.getLogger("toolcell.pool")
 MESSAGE_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
@@ -138,7 +138,7 @@ class ZygoteProcess:
         self._link = ZygoteLink.of_supervisor()
         self._last_words = ""
         self.has_started = False
-        self.heard_at = 0.0  # when it last answered, or got a request while it had no other
+        self.patience: Patience | None = None  # while requests for cells are unanswered
         self.asked: set[int] = set()  # requested cells without an answer
         _zygotes.add(self)
 
@@ -156,18 +156,17 @@ class ZygoteProcess:
         """Exec the interpreter and send the first request. `started()` waits for the answer. `preload` are libraries
         that its cells will need, None for all that the zygote knows.
         """
+        known = None if report is None else cast("dict[str, Field]", dict(report))
         try:
             ours = self._exec()
-        except OSError as error:
-            self.close_inherited()
-            if self._stderr is not None:
-                self._stderr.close()
-            cure = CURES.get(error.errno or 0, "")
+            self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
+            self._reactor.watch(ours.fileno(), self._on_readable, self)
+        except Exception as error:
+            self.kill()
+            self.close()
+            cure = CURES.get(getattr(error, "errno", None) or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
-        known = None if report is None else cast("dict[str, Field]", dict(report))
-        self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
-        self._reactor.watch(ours.fileno(), self._on_readable)
 
     def _exec(self) -> socket.socket:
         ours, theirs = _socketpair()
@@ -200,8 +199,6 @@ class ZygoteProcess:
         Raises Unpackable or OSError if the request cannot be sent; then none of them follows.
         """
         self._send(request, fds)
-        if not self.asked:
-            self.heard_at = time.monotonic()
         self.asked.add(request.id)
 
     def bind(self, id: int, binds: Iterable[Bind]) -> None:
@@ -216,7 +213,7 @@ class ZygoteProcess:
         try:
             socket.send_fds(self._socket, [frame], list(fds))
         except (BrokenPipeError, ConnectionResetError):
-            self._reactor.soon(self._lost)
+            self._reactor.soon(self._lost, self)
         except BlockingIOError:
             # The socket holds some hundred requests. A zygote that far behind is stuck: give it up, not the loop.
             self.kill()
@@ -237,15 +234,20 @@ class ZygoteProcess:
                 data, fds, flags = b"", [], 0
             if flags & socket.MSG_CTRUNC:  # this process has no room for all the descriptors
                 for fd in fds:
-                    os.close(fd)
+                    release(os.close, fd)
                 fds = []
             if not data:
                 self._lost()
                 return
             self._on_message(self._link.receive(data), fds)
 
+    def look(self) -> None:
+        """Read what it has sent."""
+        self._reactor.guarded(self, self._on_readable)
+
     def _on_message(self, message: WireEvent, fds: list[int]) -> None:
-        self.heard_at = time.monotonic()
+        if self.patience is not None:
+            self.patience.renew()
         match message:
             case Started(report, code):
                 self._on_started(report, cast("dict[str, str]", code))
@@ -283,7 +285,7 @@ class ZygoteProcess:
         if self._socket is None:
             return
         self.close()
-        said = self.last_words().rpartition("\n")[2]  # the exception, if it is a traceback
+        said = self._last_words.rpartition("\n")[2]  # the exception, if it is a traceback
         cure = (
             f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
             "and packages of `pip install --user`; install toolcell into a virtual environment."
@@ -301,22 +303,33 @@ class ZygoteProcess:
 
     def last_words(self) -> str:
         """The end of what the zygote wrote to stderr."""
-        if self._stderr is None:
-            return ""
-        if not self._stderr.closed:
-            size = self._stderr.seek(0, os.SEEK_END)
-            self._stderr.seek(max(0, size - 2000))
-            self._last_words = self._stderr.read().decode("utf-8", "replace").strip()
+        if self._stderr is not None and not self._stderr.closed:
+            try:
+                size = self._stderr.seek(0, os.SEEK_END)
+                self._stderr.seek(max(0, size - 2000))
+                self._last_words = self._stderr.read().decode("utf-8", "replace").strip()
+            except OSError as error:
+                _log.error("what %r has said cannot be read: %s", self, error)
         return self._last_words
 
+    def on_fault(self, error: Exception) -> None:
+        """End the zygote: a message of it could not be handled."""
+        self.kill()
+        self._lost()
+
     def kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
+        """Kill the zygote. Its socket tells when it is gone."""
+        try:
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGKILL)
+        except OSError as error:
+            _log.error("%r could not be killed, so its socket is closed, which ends it: %s", self, error)
+            self._reactor.soon(self._lost, self)
 
     def close_inherited(self) -> None:
         """Close our end in a forked child of this process, without touching the parent's event loop."""
         if self._socket is not None:
-            self._socket.close()
+            release(self._socket.close)
             self._socket = None
 
     def close(self) -> None:
@@ -324,15 +337,17 @@ class ZygoteProcess:
         if self._socket is None:
             return
         self._reactor.unwatch(self._socket.fileno())
-        self._socket.close()
+        release(self._socket.close)
         self._socket = None
+        if self.patience is not None:
+            self.patience.cancel()
         if self._process is not None:
             try:
                 self._process.wait(timeout=GRACE_S)
-            except subprocess.TimeoutExpired:
+            except (subprocess.TimeoutExpired, OSError):
                 self.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with contextlib.suppress(subprocess.TimeoutExpired, OSError):
                     self._process.wait(timeout=5)  # after SIGKILL, this takes microseconds
         self.last_words()
         if self._stderr is not None:
-            self._stderr.close()
+            release(self._stderr.close)

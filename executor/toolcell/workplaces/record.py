@@ -13,8 +13,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -157,13 +157,23 @@ class RunRecord:
         """Note a new cgroup: one directory in each hierarchy."""
         for path in paths:
             if self._fd >= 0:
-                info = os.lstat(path)
-                self._note(("cgroup", path), _line("cgroup", path, info.st_dev, info.st_ino))
+                with self._accounted(path):
+                    info = os.lstat(path)
+                    self._note(("cgroup", path), _line("cgroup", path, info.st_dev, info.st_ino))
 
     def process(self, pid: int) -> None:
         """Note a new zygote, or the init of a cell. Their death ends all their processes."""
         if self._fd >= 0:
-            self._note(("process", pid), _line("process", pid, started_at(pid)))
+            with self._accounted(f"process {pid}"):
+                self._note(("process", pid), _line("process", pid, started_at(pid)))
+
+    @contextmanager
+    def _accounted(self, what: str) -> Generator[None]:
+        """Log that `what` could not be noted, for example because no descriptor is left. Its supervisor ends it too."""
+        try:
+            yield
+        except OSError:
+            _log.exception("%s is missing in this supervisor's record: %s", what, self.path)
 
     def enter(self, trees: Trees, since_ns: int, held: tuple[Bound, ...]) -> None:
         """Note that a call which may write to these roots will be sent. `held` existed before the call."""

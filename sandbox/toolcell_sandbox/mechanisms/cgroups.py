@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property, lru_cache
 
 from toolcell_sandbox.errors import SandboxError
@@ -206,7 +207,8 @@ class Cgroup:
     def close(self) -> None:
         """Close the open files. A later read opens its file again."""
         for fd in self._open:
-            os.close(fd)
+            with suppress(OSError):  # close(2) releases it whatever it returns
+                os.close(fd)
         self._open.clear()
         for name in _FILES:
             self.__dict__.pop(name, None)
@@ -259,7 +261,7 @@ def _remove(path: str, deadline: float) -> None:
         except FileNotFoundError:
             return
         except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+            if error.errno not in (errno.EBUSY, errno.EINTR, errno.ENOMEM) or time.monotonic() > deadline:
                 raise SandboxError(
                     f"A cgroup cannot be removed: {path}",
                     step="remove cgroup",

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from tests.helpers import PATIENCE_S
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     Capability,
@@ -333,6 +334,20 @@ async def test_a_connection_on_which_nothing_moves_ends(proxied: Proxied, listen
         (answer,) = await told(session, connect(place))
         assert "welcome" in answer
         assert "no data has moved" in records(session)[0]["reason"] and listener.ended.wait(PATIENCE_S)
+
+
+async def test_a_connection_outlives_an_event_loop_that_was_held(
+    proxied: Proxied, listener: Listener, workspace: Path
+) -> None:
+    place, idle_s = f"127.0.0.1:{listener.port}", 4.0
+    async with opened(proxied([speak], allow_private=[place], idle_s=idle_s), workspace) as session:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(told, session, connect(place))
+            await until(lambda: listener.accepted)
+            time.sleep(idle_s + 2.0)  # nothing can move meanwhile
+            await anyio.sleep(0.2)
+            assert not listener.ended.is_set()
+        assert listener.ended.wait(20)
 
 
 @pytest.mark.parametrize("tunnelled", [False, True])

@@ -29,6 +29,7 @@ __all__ = ["Connection", "ConnectionOutcome", "answer"]
 _log = logging.getLogger("toolcell.egress")
 HEAD_S = 10.0  # for the whole head of a request: a limit for each read, as nginx's 60 s, would not stop slow clients
 CONNECT_S = 10.0  # name lookup and connection, each
+HELD_S = 1.0  # a timer that is later than this was handled by an event loop that was held
 CHUNK_BYTES = 64 * 1024
 TEXT_CHARS = 400
 
@@ -344,10 +345,13 @@ class Connection:
     async def _until(self, sock: socket.socket, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
         """Wait for the socket. Raises _Ended if no byte moves in either direction for `idle_s` seconds."""
         while True:
-            with anyio.move_on_after(max(0.0, self._moved + self._call.idle_s - time.monotonic())):
+            due = self._moved + self._call.idle_s
+            with anyio.move_on_after(max(0.0, due - time.monotonic())):
                 await wait(sock)
                 return
-            if time.monotonic() - self._moved >= self._call.idle_s:
+            if time.monotonic() - due > HELD_S:  # the event loop was held: nothing could move
+                self._moved = time.monotonic()
+            elif self._moved + self._call.idle_s == due:
                 raise _Ended(f"no data has moved for {self._call.idle_s:g} s")
 
     def _far_side(self) -> socket.socket:

@@ -6,7 +6,9 @@ Everything that happens to a call is an event in the cell's table. The table's a
 import logging
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Never, Protocol
 
 from toolcell.fast.pipes import PIPE_BYTES, narrow
@@ -21,13 +23,14 @@ from toolcell.wire.protocol import SupervisorLink
 from .channels import Channels
 from .evidence import SHORT_CALL_S, limit_of_exit
 from .intake import READ_BYTES, STALL_S, Intake
-from .interface import CellOwner
+from .interface import WATCH_S, CellOwner, owned
 from .listener import ProxyListener
 from .meter import Meter
 from .state import Event, Machine, State
 
 _log = logging.getLogger("toolcell.pool")
 NEAR_S = 0.2  # a deadline gets a timer only when it is this near; until then the periodic `inspect` looks at it
+UNREAD_S = 1.0  # the end of a reader is reported within some ms
 CANCEL_GRACE_S = 0.05  # a tool that must end has this time to read ctx.cancelled; if it does, it gets the whole grace
 
 
@@ -38,8 +41,8 @@ class CallsOwner(Protocol):
         """Change to the next state, and carry out its actions."""
         ...
 
-    def on_bug(self) -> None:
-        """Called while an exception that is a bug in toolcell is handled."""
+    def fail(self, error: Exception) -> None:
+        """End the cell, because one of its steps has raised this."""
         ...
 
 
@@ -66,12 +69,14 @@ class Calls:
         self.listener: ProxyListener | None = None  # for connections to the cell's proxy, if its profile has one
         self._leaving: Run | None = None  # a concluded call whose processes may still exist
         self._sent = 0  # bytes, in this call
+        self._unread = 0  # looks at a call whose cell has no reader for a pipe, and has not ended
         self._cell = cell
         self._machine = machine
         self._channels = channels
         self._link = link
         self._meter = meter
         self._deadlines = deadlines
+        self._reactor = reactor
         self._pool = pool
         self._kept = kept
         self.intake = Intake(self, channels, link, pool.budgets, reactor, kept=kept)
@@ -81,8 +86,8 @@ class Calls:
         """The cell's state."""
         return self._machine.state
 
-    def on_bug(self) -> None:
-        self._cell.on_bug()
+    def fail(self, error: Exception) -> None:
+        self._cell.fail(error)
 
     # -- under way ----------------------------------------------------------------------------------------------------
 
@@ -93,7 +98,7 @@ class Calls:
         self._channels.to_call.write(buffers)  # all later steps run while the cell already works
         self.run = run
         run.started_at = now
-        intake, self._sent = self.intake, sum(map(len, buffers))
+        intake, self._sent, self._unread = self.intake, sum(map(len, buffers)), 0
         intake.received, intake.read_bytes = 0, READ_BYTES
         # A call that has waited has a deadline already, which gets another action.
         if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):
@@ -108,7 +113,11 @@ class Calls:
             size = sum(map(len, buffers))
             self._sent += size
             held.change(size)
-            self._channels.to_call.write(buffers, lambda: self._on_replied(run, request, held))
+            try:
+                self._channels.to_call.write(buffers, lambda: self._on_replied(run, request, held))
+            except OSError as error:
+                held.release()
+                self.fail(error)
         else:
             held.release()
 
@@ -125,12 +134,18 @@ class Calls:
             return
         if run.deadline is None and run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
-        if self.intake.stalls(now):
+        if self._channels.to_call.is_broken or self._channels.to_init.is_broken:
+            self._unread += 1
+            if self._unread * WATCH_S > UNREAD_S:
+                self.fail(BrokenPipeError("a living cell does not read its pipe"))
+                return
+        if self.intake.stalls():
             what = f"no byte arrived for {STALL_S:g} s while other calls waited for memory"
             self.on_violation(Violation("stalled frame", what))
         elif now - run.started_at >= SHORT_CALL_S and (resource := self._meter.evidence.exceeded()):
             self.on_exceeded(resource)
 
+    @owned
     def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
         """Tell the tool that its call must end, and end it: after the grace if the tool reads `ctx.cancelled`, else a
         moment later. The call's deadline still applies."""
@@ -152,12 +167,19 @@ class Calls:
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
         if when < run.deadline_at:
-            run.deadline = self._deadlines.at(when, lambda: self.end(Outcome(ending="cancelled")))
+            run.deadline = self._deadlines.at(when, partial(self._on_grace_over, run))
         else:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
 
+    @owned
+    def _on_grace_over(self, run: Run) -> None:
+        self.intake.catch_up()
+        if self.run is run and not (run.heeds and time.monotonic() < run.ends_at):  # it may have read `ctx.cancelled`
+            self.end(Outcome(ending="cancelled"))
+
     # -- what it ends with --------------------------------------------------------------------------------------------
 
+    @owned
     def end(self, outcome: Outcome) -> None:
         """End the running call now, with this outcome unless one is decided. Its processes are swept afterwards."""
         run = self.run
@@ -202,15 +224,18 @@ class Calls:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
         self._cell.on(Event.KILLED)
 
+    @owned
     def _on_deadline(self) -> None:
         run = self.run
         self.intake.catch_up()  # a result that is already in the pipe is in time
         if run is not None and self.run is run and self.verdict is None:
             self._cell.on(Event.TIMED_OUT)
 
-    def lose(self) -> None:
-        """Decide that the running call is lost, whatever was decided before."""
-        self.verdict = Outcome(ending="lost")
+    def lose(self, error: Exception) -> None:
+        """Decide that the running call is lost, whatever was decided before, because a step has raised this."""
+        self.verdict = Outcome(ending="lost", reason="fault")
+        if self.run is not None:
+            self._reactor.guarded(None, self.run.on_incident, f"a step of the supervisor failed: {error!r}")
 
     def judge_lateness(self) -> None:
         """Decide the outcome of a call at its deadline: a timeout, or the limit that it has exceeded."""
@@ -278,23 +303,22 @@ class Calls:
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
-        now = time.monotonic()
-        if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # otherwise at the sweep
-            self._settle()
-        intake = self.intake
-        run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
-        outcome = intake.with_printed(outcome)
-        if run.last_progress is not None:
-            outcome = replace(outcome, progress=run.last_progress)
-        if self.listener is not None:
-            self.listener.end()
-        try:
-            ending = run.on_ended()
-        except Exception:  # a journal that raises must not keep the caller waiting
-            _log.exception("the connections of %r could not be ended", run)
-            ending = True
+        now, ending = time.monotonic(), True
         if run.gone is not None:
             self._leaving = run
+        try:
+            if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
+                self._settle()
+            intake = self.intake
+            run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
+            outcome = intake.with_printed(outcome)
+            if run.last_progress is not None:
+                outcome = replace(outcome, progress=run.last_progress)
+            if self.listener is not None:
+                self.listener.end()
+            ending = run.on_ended()
+        except Exception as error:  # such as of a journal: the caller must not be kept waiting
+            self.fail(error)
         run.end(outcome, now, later=ending)
         if run.exclusive:
             self._pool.on_call_ended(run)
@@ -326,12 +350,14 @@ class Calls:
         if self._leaving is not None:
             self.release()
 
+    @owned
     def condemn(self, run: Run, what: str) -> None:
         """Record that the answer of the call `run` was malformed. End the cell, if that was its last call."""
         run.on_incident(f"protocol violation: {what}")
         if self.last is run:
             self._cell.on(Event.KILLED)
 
+    @owned
     def report(self, what: str) -> None:
         """Record, with the last call, something that was found after its end."""
         if self.last is not None:
@@ -340,7 +366,8 @@ class Calls:
     def close(self) -> None:
         """Release everything that the calls hold: the cell is gone."""
         self.release()
-        self.intake.forget()
-        if self.listener is not None:
-            self.listener.close()
-            self.listener = None
+        with ExitStack() as last:
+            if self.listener is not None:
+                last.callback(self.listener.close)
+                self.listener = None
+            self.intake.forget()

@@ -6,15 +6,16 @@ Every change happens in a callback of the event loop, and the pool is told.
 import logging
 import math
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from toolcell.fast.awake import QUICK_S
-from toolcell.pool.deadlines import Deadline, Deadlines
-from toolcell.pool.reactor import Reactor
+from toolcell.pool.deadlines import Deadlines, Patience
+from toolcell.pool.reactor import Reactor, release
 from toolcell.pool.rivals import next_power_of_2
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Violation, WireLimits
@@ -28,10 +29,10 @@ from toolcell_tools.preview import printable
 from .calls import Calls
 from .channels import Channels
 from .control import CellControl
-from .interface import Binding, CellOwner, Snapshot
+from .interface import WATCH_S, Binding, CellOwner, Snapshot, owned
 from .listener import ProxyListener
 from .meter import Meter
-from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
+from .state import IDLE, KILLED, UNKNOWN, Action, Event, State, Stateful
 from .terms import context_of, introduction_to, load_of
 
 _log = logging.getLogger("toolcell.pool")
@@ -39,6 +40,7 @@ AHEAD_AFTER_S = 0.003  # after a call's start: most calls are over by then; a lo
 RECYCLE_S = 5.0  # a sweep takes 1 to 2 ms; one that takes this long never ends
 JUST_NOW_S = 0.0002  # a cell that became idle within this time is not polled again before its next call
 TEARDOWN_S = 2.0  # for the teardown of a lifetime="session" tool, such as closing a connection
+KILL_AGAIN_S = 1.0  # a killed init is dead within some ms
 
 
 class Cell(Stateful):
@@ -72,13 +74,14 @@ class Cell(Stateful):
         self.lowered = False  # whether its cgroup may have less than the CPU weight of one process
         self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
+        self._reactor = reactor
         self._deadlines = deadlines
         self._pool = pool
         self._kept = kept
         self._standby = standby or kept
         self._served = 0  # the number of the last call process that had a call
-        self._watchdog: Deadline | None = None
-        self._swept_by = math.inf
+        self._watchdog: Patience | None = None
+        self._looks_left = 0  # at a sweep that is under way, before it counts as endless; 0 if there is none
         self._early: list[Ready | Exited] = []  # the init's messages that came before the zygote's
         wire_limits = WireLimits.for_results(limits.result_bytes)
         pool.budgets.expect(wire_limits.frame_bytes)
@@ -86,13 +89,17 @@ class Cell(Stateful):
         load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
         self._link = SupervisorLink(wire_limits, kept=kept)
         self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
-        self._channels = channels = Channels(reactor, self.on_bug)
+        self._channels = channels = Channels(reactor, self)
         self._control = CellControl(self, channels, control_link)
         self.calls = Calls(self, self._machine, channels, self._link, self._meter, deadlines, reactor, pool, kept=kept)
         intake = self.calls.intake
-        channels.listen(intake.on_stdout, intake.on_stderr, intake.on_frames, self._control.on_readable)
         self._do = self._actions()
-        self._control.tell(load)
+        try:
+            channels.listen(intake.on_stdout, intake.on_stderr, intake.on_frames, self._control.on_readable)
+            self._control.tell(load)
+        except OSError:
+            channels.close()
+            raise
         self._arm(limits.start_s, self._on_start_deadline)
 
     def _actions(self) -> Mapping[Action, Callable[[], None]]:
@@ -138,16 +145,20 @@ class Cell(Stateful):
         try:
             for action in actions:
                 do[action]()
-        except Exception:  # as in `Channels.look`
-            self.on_bug()
+        except Exception as error:
+            self.fail(error)
 
-    def on_bug(self) -> None:
-        """End the cell while an exception is handled. A lost cell with an error is better than a call that never
-        ends."""
-        _log.exception("%r failed and is ended", self)
-        self.calls.lose()
+    def fail(self, error: Exception) -> None:
+        """End the cell, because one of its steps has raised this."""
+        self._reactor.fault(self, error)
+
+    def on_fault(self, error: Exception) -> None:
+        """End the cell. A lost cell and an error are better than a call that never ends."""
+        self.calls.lose(error)
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
         self.calls.conclude()  # if an action raised the exception before this step
+        if self._machine.state in KILLED and self._watchdog is None:
+            self._kill_init()  # as before
 
     # -- being made ---------------------------------------------------------------------------------------------------
 
@@ -160,15 +171,23 @@ class Cell(Stateful):
         """Close our copies of `child_fds` after the zygote has received them."""
         self._channels.close_child_ends()
 
+    @owned
     def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
         """The zygote has made the cell's init. `listener` is the socket of the cell's proxy, -1 if there is none."""
         self.pid, self._pidfd = pid, pidfd
-        if listener >= 0:
-            self.calls.listener = ProxyListener(listener, self._channels, self._deadlines, kept=self._kept)
         self.on(Event.SPAWNED)
+        if listener >= 0:
+            self._take_listener(listener)
         early, self._early = self._early, []
         for event in early:
             self.on_process(event)
+
+    @owned
+    def _take_listener(self, fd: int) -> None:
+        if self._machine.state is State.DEAD:
+            release(os.close, fd)
+        else:
+            self.calls.listener = ProxyListener(fd, self._channels, self._deadlines, kept=self._kept)
 
     def on_not_spawned(self, failure: Failed) -> None:
         """The zygote could not make the cell."""
@@ -180,11 +199,15 @@ class Cell(Stateful):
         self._channels.watch(self._pidfd, self._on_death)
 
     def _disown_init(self) -> None:
-        self._kill_init()
-        self.calls.close()
-        os.close(self._pidfd)
+        self._signal_init()
+        release(os.close, self._pidfd)
+        self._pidfd = -1
 
     def _on_start_deadline(self) -> None:
+        self._pool.hear(self)
+        self._channels.look()
+        if not self.starting:
+            return  # it has become ready meanwhile
         late = f"The cell was not ready after {self.spec.profile.limits.start_s:g} s"
         if self._control.hello is not None:
             cure = "Import less at the top of the tool's module, or raise limits.start_s."
@@ -194,8 +217,6 @@ class Cell(Stateful):
             cure = "The machine is busy: run fewer calls at a time, or raise limits.start_s."
             self._control.failure = Failed("enter", f"{late}; it was {at}.", "", cure)
         self.kill()
-        if self._machine.state is State.DOOMED:
-            self._pool.on_unanswered(self)
 
     # -- serving a session --------------------------------------------------------------------------------------------
 
@@ -208,6 +229,7 @@ class Cell(Stateful):
             self._arm(spec.profile.limits.start_s, self._on_start_deadline)
         self.on(Event.CLAIMED)
 
+    @owned
     def on_bound(self) -> None:
         """The session's paths are in place."""
         self._channels.look()  # the cell may have died meanwhile; the zygote does not notice
@@ -270,6 +292,7 @@ class Cell(Stateful):
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 
+    @owned
     def fork_ahead(self) -> None:
         """Have the init fork the next call process, so that it is ready when the running call ends or crashes. If the
         running process is kept, the new one waits until that ends."""
@@ -286,9 +309,13 @@ class Cell(Stateful):
                 self.lowered = calls > 1
 
     def inspect(self, now: float) -> None:
-        """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
-        if now > self._swept_by:
-            self.kill()
+        """Check the running call, and that a sweep ends in time. The pool calls this every `WATCH_S`."""
+        if self._looks_left:
+            self._looks_left -= 1  # looks are counted, because none is made while the event loop is held
+            if not self._looks_left:
+                self._channels.look()
+                if self.sweeping:
+                    self.kill()
         self.calls.inspect(now)
 
     def _sweep(self, count: bool = False) -> None:
@@ -299,7 +326,7 @@ class Cell(Stateful):
         # fork, `Ready` only after it.
         waited_for = run is not None and run.gone is not None
         self._control.sweep(account=count or waited_for)
-        self._swept_by = time.monotonic() + RECYCLE_S
+        self._looks_left = math.ceil(RECYCLE_S / WATCH_S)
         self._pool.watch()
 
     def _offer(self) -> None:
@@ -307,7 +334,7 @@ class Cell(Stateful):
             return  # an earlier step has ended the cell
         if self._watchdog is not None:
             self._disarm()
-        self._swept_by = math.inf
+        self._looks_left = 0
         self.idle_since = now = time.monotonic()
         self.is_quick = self._kept and self.calls.last is not None and now - self.calls.last.started_at < QUICK_S
         self._pool.on_idle(self)
@@ -381,9 +408,11 @@ class Cell(Stateful):
 
     def _on_death(self) -> None:
         """The init has ended, and with it every process of its pid namespace."""
-        self.calls.intake.drain()
-        self._control.on_readable()
-        self.on(Event.DIED)
+        try:
+            self.calls.intake.drain()
+            self._control.on_readable()
+        finally:
+            self.on(Event.DIED)
 
     def _blame(self) -> None:
         how = "ended" if self._machine.state is State.DEAD else "was ended"
@@ -397,7 +426,11 @@ class Cell(Stateful):
     def _tear_down(self) -> None:
         self.hurry()
         self._channels.close_calls()
-        self._arm(TEARDOWN_S, self.kill)
+        self._arm(TEARDOWN_S, self._on_teardown_deadline)
+
+    def _on_teardown_deadline(self) -> None:
+        self._channels.look()
+        self.kill()
 
     def _kill_process(self) -> None:
         self.hurry()
@@ -409,29 +442,45 @@ class Cell(Stateful):
             self.weigh(1)
 
     def _kill_init(self) -> None:
+        self._looks_left = 0
+        self._arm(KILL_AGAIN_S, self._kill_again)
+        self._signal_init()
         self.hurry()
-        self._disarm()
-        self._swept_by = math.inf
+
+    def _signal_init(self) -> None:
         try:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:
             pass  # the init has ended and is reaped; its pidfd is readable and tells the cell
+        except OSError as error:
+            _log.error("the init of %r could not be killed: %s", self, error)
+
+    def _kill_again(self) -> None:
+        """Kill the init again if it lives. If it is dead, its pidfd could not be watched."""
+        self._arm(KILL_AGAIN_S, self._kill_again)
+        pidfd = select.poll()
+        pidfd.register(self._pidfd, select.POLLIN)
+        if pidfd.poll(0):
+            self._on_death()
+        else:
+            self._signal_init()
 
     def _bury(self) -> None:
-        self._disarm()
-        self._early.clear()
-        self.calls.close()
-        self._channels.close()
-        self._meter.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-        self._pool.on_dead(self, None if self.binding is not None else self._control.failure)
+        with ExitStack() as last:  # each of these, whatever the others raise; the last one first
+            last.callback(self._pool.on_dead, self, None if self.binding is not None else self._control.failure)
+            if self._pidfd >= 0:
+                last.callback(release, os.close, self._pidfd)
+            last.callback(self._meter.close)
+            last.callback(self._channels.close)
+            last.callback(self.calls.close)
+            self._early.clear()
+            self._disarm()
 
     def _arm(self, seconds: float, action: Callable[[], None]) -> None:
         self._disarm()
-        self._watchdog = self._deadlines.at(time.monotonic() + seconds, action)
+        self._watchdog = Patience(self._deadlines, seconds, partial(self._reactor.guarded, self, action))
 
     def _disarm(self) -> None:
         if self._watchdog is not None:
-            self._deadlines.cancel(self._watchdog)
+            self._watchdog.cancel()
             self._watchdog = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from toolcell.pool.outbox import Outbox
-from toolcell.pool.reactor import Reactor
+from toolcell.pool.reactor import Owner, Reactor, release
 
 DESCRIPTORS = 8  # events for one epoll_wait, of which there are at most seven; each wait allocates memory for them
 
@@ -20,14 +20,13 @@ class Channels:
     """The control socket and the pipes for calls, frames, stdout and stderr. Our ends are non-blocking and
     close-on-exec; the other ends go to the zygote. Handlers are called in the order in which they were added.
 
-    `on_error` is called while an exception of a handler is handled. The constructor raises OSError if no descriptor is
-    left.
+    `owner` is the cell, which ends if a handler raises. The constructor raises OSError if no descriptor is left.
     """
 
     __slots__ = (
         "_epoll",
         "_handlers",
-        "_on_error",
+        "_owner",
         "_poll",
         "_reactor",
         "_theirs",
@@ -41,7 +40,7 @@ class Channels:
         "to_init",
     )
 
-    def __init__(self, reactor: Reactor, on_error: Callable[[], None]) -> None:
+    def __init__(self, reactor: Reactor, owner: Owner) -> None:
         with ExitStack() as undo:  # if descriptors run out half-way
             self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             undo.callback(self.control.close)
@@ -52,20 +51,21 @@ class Channels:
                 for fd in pipes[-1]:
                     undo.callback(os.close, fd)
             self._epoll = select.epoll()
+            undo.callback(self._epoll.close)
+            (calls, self.calls), (self.frames, frames), (self.stdout, out), (self.stderr, err) = pipes
+            self.control.setblocking(False)
+            for fd in (self.calls, self.frames, self.stdout, self.stderr):
+                os.set_blocking(fd, False)
+            reactor.watch(self._epoll.fileno(), self.look, owner)
             undo.pop_all()
-        (calls, self.calls), (self.frames, frames), (self.stdout, out), (self.stderr, err) = pipes
         self._theirs = [control.detach(), calls, frames, out, err]
-        self.control.setblocking(False)
-        for fd in (self.calls, self.frames, self.stdout, self.stderr):
-            os.set_blocking(fd, False)
         self._handlers: dict[int, Callable[[], object]] = {}
         self._watched: set[int] = set()  # the descriptors that are read at present
         self._reactor = reactor
-        self._on_error = on_error
+        self._owner = owner
         self.to_call = Outbox(self.calls, self._want_room_for_calls, pipe=True)
         self.to_init = Outbox(self.control.fileno(), self._want_room_for_control)
         self._poll: Callable[[int, int], list[tuple[int, int]]] = self._epoll.poll
-        reactor.watch(self._epoll.fileno(), self.look)
 
     @property
     def theirs(self) -> Sequence[int]:
@@ -74,9 +74,9 @@ class Channels:
 
     def close_child_ends(self) -> None:
         """Close our copies of `theirs`, so that the cell's death closes each pipe."""
-        for fd in self._theirs:
-            os.close(fd)
-        self._theirs = []
+        theirs, self._theirs = self._theirs, []
+        for fd in theirs:
+            release(os.close, fd)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -91,8 +91,8 @@ class Channels:
                 for fd, handler in list(self._handlers.items()):
                     if fd in ready and not self._epoll.closed:
                         handler()
-        except Exception:  # a bug in toolcell: a lost cell and an error are better than a call that never ends
-            self._on_error()
+        except Exception as error:  # here too, because not only the event loop calls this
+            self._reactor.fault(self._owner, error)
 
     def ready(self) -> set[int]:
         """The descriptors that are ready now. This is cheaper than a BlockingIOError for each empty pipe."""
@@ -114,9 +114,9 @@ class Channels:
 
     def watch(self, fd: int, handler: Callable[[], object]) -> None:
         """Call `handler` whenever `fd` is readable."""
+        self._epoll.register(fd, select.EPOLLIN)
         self._handlers[fd] = handler
         self._watched.add(fd)
-        self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Stop watching a descriptor, for example when its other end is closed."""
@@ -145,8 +145,8 @@ class Channels:
         """Read again, from all pipes whose other ends are open."""
         for fd in (self.frames, self.stdout, self.stderr):
             if fd in self._handlers and fd not in self._watched:
-                self._watched.add(fd)
                 self._epoll.register(fd, select.EPOLLIN)
+                self._watched.add(fd)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -168,21 +168,23 @@ class Channels:
     def close_calls(self) -> None:
         """Close the pipe of calls. A kept process reads its end as the request to stop."""
         if self.calls >= 0:
-            self.to_call.clear()
+            release(self.to_call.clear)
             self._handlers.pop(self.calls, None)
-            os.close(self.calls)
+            release(os.close, self.calls)
             self.calls = -1
 
     def close(self) -> None:
         """Close the channels and the epoll descriptor. Other watched descriptors are closed by their owners."""
+        if self._epoll.closed:
+            return
         self._reactor.unwatch(self._epoll.fileno())
         self.close_calls()
-        self._epoll.close()
+        release(self._epoll.close)
         self._poll = _no_events
-        self.control.close()
+        release(self.control.close)
         self.close_child_ends()
         for fd in (self.frames, self.stdout, self.stderr):
-            os.close(fd)
+            release(os.close, fd)
 
 
 def _no_events(_timeout: int, _most: int) -> list[tuple[int, int]]:

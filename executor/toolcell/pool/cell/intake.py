@@ -4,7 +4,6 @@ A call that exceeds the budgets is paused: none of its pipes is read, so the ker
 large frame is charged from its first bytes. Frames that were read before a pause wait in the backlog.
 """
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request,
 from toolcell.wire.protocol import SupervisorLink, WireEvent
 
 from .channels import Channels
+from .interface import WATCH_S, owned
 from .state import State
 
 LEAST_READ_BYTES = 4096
@@ -53,8 +53,8 @@ class IntakeOwner(Protocol):
         """Called when a process still writes although the call's processes are gone."""
         ...
 
-    def on_bug(self) -> None:
-        """Called while an exception that is a bug in toolcell is handled."""
+    def fail(self, error: Exception) -> None:
+        """End the cell, because one of its steps has raised this."""
         ...
 
 
@@ -71,9 +71,9 @@ class Intake:
         "_frames",
         "_kept",
         "_link",
-        "_moved",
         "_reactor",
         "_requests",
+        "_still",
         "paused",
         "read_bytes",
         "received",
@@ -100,7 +100,7 @@ class Intake:
         self._frames = budgets.frames.account()
         self._requests = budgets.requests
         self._frame: Ask | None = None  # for a large frame that is arriving
-        self._moved = 0.0  # when bytes of that frame last arrived
+        self._still = 0  # looks at it since bytes of it last arrived
         self.paused: Ask | None = None  # for room for more requests
         self._backlog: deque[WireEvent] = deque()  # frames that were read before the pause
         self._dropping = False  # True in `drain` and `catch_up`, which serve no requests and never pause
@@ -129,7 +129,7 @@ class Intake:
         self.received += len(data)
         events = self._link.receive(data)
         if self._frame is not None:
-            self._moved = time.monotonic()
+            self._still = 0
             if decoder.sizes or not decoder.begun:
                 self._frame.end()
                 self._frame = None
@@ -234,7 +234,7 @@ class Intake:
             self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self.read_on)
         else:
             self._frame = self._frames.ask(self._decoder.begun, self.read_on)
-        self._moved = time.monotonic()
+        self._still = 0
         if self._frame.charge is None:
             self._channels.pause()
 
@@ -245,6 +245,10 @@ class Intake:
             self._channels.pause()
         return self.paused is not None
 
+    def fail(self, error: Exception) -> None:
+        self._calls.fail(error)
+
+    @owned
     def read_on(self) -> None:
         """Read again: there is room, or the data will be dropped."""
         paused, self.paused = self.paused, None
@@ -257,25 +261,25 @@ class Intake:
             self._begin_large()
         has_room = self._dropping or self._frame is None or self._frame.charge is not None
         if has_room and self._channels.is_paused:
-            self._moved = time.monotonic()
+            self._still = 0
             self._channels.resume()
 
+    @owned
     def _on_backlog(self) -> None:
         """Handle more of the backlog, for which there is room now."""
-        try:
-            while self._backlog and self.paused is None:
-                self._take_in((self._backlog.popleft(),))
-            if self.paused is None and self._calls.state is not State.DEAD:
-                self.read_on()
-        except Exception:  # as in `Channels.look`
-            self._calls.on_bug()
+        while self._backlog and self.paused is None:
+            self._take_in((self._backlog.popleft(),))
+        if self.paused is None and self._calls.state is not State.DEAD:
+            self.read_on()
 
-    def stalls(self, now: float) -> bool:
-        """Whether an incomplete frame holds room that other calls wait for, and no byte of it arrives."""
+    def stalls(self) -> bool:
+        """Whether an incomplete frame holds room that other calls wait for, and no byte of it arrives. Called every
+        `WATCH_S`."""
         frame = self._frame
-        if frame is None or frame.charge is None or self._channels.is_paused or now - self._moved < STALL_S:
+        if frame is None or frame.charge is None or self._channels.is_paused:
             return False
-        return frame.account.budget.is_short
+        self._still += 1  # looks are counted, because none is made while the event loop is held
+        return self._still * WATCH_S > STALL_S and frame.account.budget.is_short
 
     # -- the end of a call --------------------------------------------------------------------------------------------
 
@@ -339,9 +343,9 @@ class Intake:
 
     def forget(self) -> None:
         """Withdraw all requests for room. Data that waits to be written to the cell is dropped too."""
-        self._channels.to_call.clear()
         for ask in (self.paused, self._frame):
             if ask is not None:
                 ask.end()
         self.paused = self._frame = None
         self._backlog.clear()
+        self._channels.to_call.clear()

@@ -1,7 +1,8 @@
 """The interface between a cell and the pool."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from toolcell.pool.budget import Budgets
 from toolcell.pool.run import CellKey, Run
@@ -12,6 +13,32 @@ from toolcell_sandbox.view import Bind
 from .state import State
 
 C_contra = TypeVar("C_contra", contravariant=True)
+P = ParamSpec("P")
+WATCH_S: Final = 0.05  # how often running calls and sweeps are inspected
+
+
+class Failing(Protocol):
+    """A part of a cell."""
+
+    def fail(self, error: Exception) -> None:
+        """End the cell, because of this exception."""
+        ...
+
+
+F = TypeVar("F", bound=Failing)
+
+
+def owned(step: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
+    """A step of a cell that others take. An exception ends the cell, and not the work of the caller."""
+
+    @wraps(step)
+    def take(part: F, /, *args: P.args, **options: P.kwargs) -> None:
+        try:
+            step(part, *args, **options)
+        except Exception as error:
+            part.fail(error)
+
+    return take
 
 
 class Binding(NamedTuple):
@@ -58,8 +85,8 @@ class CellOwner(Protocol[C_contra]):
         """A call is over. Others that must not overlap with it may start."""
         ...
 
-    def on_unanswered(self, cell: C_contra) -> None:
-        """The cell's time to start is over, and its zygote has not answered yet."""
+    def hear(self, cell: C_contra) -> None:
+        """Read what the cell's zygote has sent."""
         ...
 
     def on_dead(self, cell: C_contra, failure: Failed | None) -> None:

@@ -1,10 +1,12 @@
 """The listening socket for a cell's connections to its proxy. Only the running call is connected."""
 
 import logging
+import os
 import socket
 import time
 
 from toolcell.pool.deadlines import Deadlines
+from toolcell.pool.reactor import release
 from toolcell.pool.run import Run
 
 from .channels import Channels
@@ -25,7 +27,11 @@ class ProxyListener:
         self._deadlines = deadlines
         self._kept = kept
         self._fresh = kept  # no connection of an earlier call is in the backlog
-        self._socket = socket.socket(fileno=fd)
+        try:
+            self._socket = socket.socket(fileno=fd)
+        except OSError:
+            release(os.close, fd)
+            raise
         self._socket.setblocking(False)
         self.run: Run | None = None  # the call whose connections are accepted
 
@@ -40,8 +46,10 @@ class ProxyListener:
         self._pause()
 
     def close(self) -> None:
-        self.end()
-        self._socket.close()
+        try:
+            self.end()
+        finally:
+            release(self._socket.close)
 
     def _watch(self, run: Run) -> None:
         if self.run is not run or self._channels.is_watched(self._socket.fileno()):
@@ -49,10 +57,9 @@ class ProxyListener:
         try:
             if not self._fresh:
                 self._drop_waiting()
+            self._channels.watch(self._socket.fileno(), self._on_connection)
         except OSError as error:
             self._try_again(run, error)
-        else:
-            self._channels.watch(self._socket.fileno(), self._on_connection)
 
     def _drop_waiting(self) -> None:
         for _ in range(STALE_CONNECTIONS):

@@ -5,6 +5,7 @@ import signal
 import time
 
 from toolcell.pool.processes import first_child, open_children
+from toolcell.pool.reactor import release
 from toolcell.pool.run import Run
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
@@ -60,7 +61,7 @@ class Meter:
     def close(self) -> None:
         self.forget_process()
         if self._children_fd >= 0:
-            os.close(self._children_fd)
+            release(os.close, self._children_fd)
             self._children_fd = -1
 
     # -- the call process ---------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class Meter:
     def forget_process(self) -> None:
         self.process = 0
         if self._status_fd >= 0:
-            os.close(self._status_fd)
+            release(os.close, self._status_fd)
             self._status_fd = -1
 
     def kill_process(self) -> None:
@@ -100,7 +101,7 @@ class Meter:
         except OSError:
             pass
         finally:
-            os.close(pidfd)
+            release(os.close, pidfd)
 
     def left_behind(self, own: int) -> bool:
         """Whether the cgroup holds more processes after a sweep than the cell's `own` ones.
@@ -132,7 +133,7 @@ class Meter:
         elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
-            except ProcessLookupError:
+            except OSError:  # mostly because it is reaped; Exited has the figure
                 return
             start = status.find(b"\nVmHWM:")  # not in the first line, which has a name that the process can set
             if start >= 0:

@@ -259,6 +259,8 @@ AT_WORK: Final = WITH_CALL | {S.SWEEPING}
 """States with a call under way or a sweep after it. The pool inspects such a cell periodically."""
 NOT_READY: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
 """States from which a cell becomes ready for its first call."""
+KILLED: Final = frozenset({S.LOSING, S.DYING, S.ORPHANED})
+"""States in which the init was killed, and its death was not reported yet."""
 UNKNOWN: Final = frozenset({S.SPAWNING, S.DOOMED})
 """States in which the init's pid is unknown."""
 ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.ORPHANED, S.DEAD})
@@ -314,6 +316,11 @@ class Stateful:
     def starting(self) -> bool:
         """Whether the cell is not ready for its first call yet."""
         return self._machine.state in NOT_READY
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether the init sweeps up after a call."""
+        return self._machine.state in (State.JUDGED, State.SWEEPING)
 
     @property
     def doomed(self) -> bool:
