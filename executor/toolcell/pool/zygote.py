@@ -36,6 +36,8 @@ from toolcell.wire.messages import (
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.messages import Particulars, Paths, sealed
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind
 
 from .reactor import Reactor
@@ -166,7 +168,8 @@ class ZygoteProcess:
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
         known = None if report is None else cast("dict[str, Field]", dict(report))
-        self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
+        libraries: list[Field] | None = None if preload is None else [*preload]
+        self._send(Prepare(known, [*sorted(allow_missing)], libraries, [*CellProfile().system]))
         self._reactor.watch(ours.fileno(), self._on_readable)
 
     def _exec(self) -> socket.socket:
@@ -194,12 +197,12 @@ class ZygoteProcess:
             raise answer
         return cast("Mapping[str, object]", answer)
 
-    def make(self, request: MakeCell, fds: Sequence[int]) -> None:
+    def make(self, request: MakeCell, particulars: Particulars, fds: Sequence[int]) -> None:
         """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows.
 
         Raises Unpackable or OSError if the request cannot be sent; then none of them follows.
         """
-        self._send(request, fds)
+        self._send_sealed(request, particulars, fds)
         if not self.asked:
             self.heard_at = time.monotonic()
         self.asked.add(request.id)
@@ -208,7 +211,16 @@ class ZygoteProcess:
         """Ask the zygote to bind these paths in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the
         cell's death. Raises as `make` does.
         """
-        self._send(BindPaths(id, [cast("Field", bind.to_wire()) for bind in binds]))
+        self._send_sealed(BindPaths(id), Paths([bind.to_wire() for bind in binds]))
+
+    def _send_sealed(
+        self, message: MakeCell | BindPaths, content: Particulars | Paths, fds: Sequence[int] = ()
+    ) -> None:
+        fd = sealed(content)
+        try:
+            self._send(message, [*fds, fd])
+        finally:
+            os.close(fd)
 
     def _send(self, message: Prepare | MakeCell | BindPaths, fds: Sequence[int] = ()) -> None:
         assert self._socket is not None

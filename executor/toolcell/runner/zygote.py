@@ -1,8 +1,11 @@
 """The zygote: a clean, single-threaded, exec'd interpreter with the libraries of its tools loaded, which forks cells.
 
-It holds no secret and trusts its supervisor. It handles one request at a time: a cell's first milliseconds (the plan,
-the fork) run here, the rest runs in the cell. While there is no request, it prespawns the next cell. When the
-supervisor's end of the socket closes, the zygote exits, and every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
+It holds no secret and trusts its supervisor. All cells inherit its memory, so it reads figures and descriptors only:
+what belongs to a session is in memory files that it passes on unread, to the cell or to a doorkeeper.
+
+It handles one request at a time: a cell's first milliseconds (the fork) run here, the rest runs in the cell. While
+there is no request, it prespawns the next cell. When the supervisor's end of the socket closes, the zygote exits, and
+every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
 """
 
 # The large imports of a call, made once here so that all cells and call processes share their pages.
@@ -13,8 +16,9 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from typing import Any, NoReturn, cast
+from typing import NamedTuple, NoReturn, cast
 
 from toolcell.fast.switches import is_on
 from toolcell.wire.code import running_code
@@ -38,11 +42,12 @@ from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.messages import unsealed
+from toolcell_sandbox.order import Sealed
 from toolcell_sandbox.prespawn import Prespawned
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import Child, spawn
-from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
 from .cow import pages, requests
@@ -70,6 +75,11 @@ def _tell_failure(error: SandboxError) -> None:
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
+def _close_all(received: list[int]) -> None:
+    while received:
+        os.close(received.pop())
+
+
 def freeze() -> None:
     """Exclude all present objects from garbage collection, which would write to pages that cells share. Do not call
     this at every fork: each cycle that is garbage by then would leak (apache/airflow#60505).
@@ -77,6 +87,14 @@ def freeze() -> None:
     There is no collection first. It would take a tenth of the zygote's start, and free some hundred objects.
     """
     gc.freeze()
+
+
+class GuardedDoor(NamedTuple):
+    """The pidfd of an unbound cell, the way to add mounts to it, and the socket of the doorkeeper that adds them."""
+
+    pidfd: int
+    door: Door
+    orders: socket.socket
 
 
 class Zygote:
@@ -89,8 +107,9 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.prespawned: Prespawned | None = None
-        self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
-        self.next_kind: tuple[Identity, tuple[str, ...], bool] | None = None  # of the next prespawned cell
+        self.doors: dict[int, GuardedDoor] = {}  # of unbound cells by id
+        self.next_kind: tuple[Identity, bool] | None = None  # of the next prespawned cell: the identity, `proc`
+        self.system: tuple[str, ...] = ()  # the paths that prespawned cells mount
         self.poll = select.poll()
         # A cell gets its descriptors 1 to 5 from us, by number. Our own 1 and 2 are kept above them.
         self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, fds.FRAMES_OUT + 1) for fd in (1, 2)]
@@ -119,7 +138,7 @@ class Zygote:
                     signal.pidfd_send_signal(self.close_door(id), signal.SIGKILL)  # must not hold that mount either
                 elif fd in self.cells:
                     self.poll.unregister(fd)
-                    for id in [id for id, (pidfd, _door) in self.doors.items() if pidfd == fd]:
+                    for id in [id for id, guarded in self.doors.items() if guarded.pidfd == fd]:
                         self.close_door(id)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
@@ -128,14 +147,14 @@ class Zygote:
     def prespawn(self) -> None:
         """Prespawn the next cell, of the last cell's kind, while there is no request. It has no data of a session."""
         assert self.next_kind is not None
-        (identity, system, proc), self.next_kind = self.next_kind, None
+        (identity, proc), self.next_kind = self.next_kind, None
         self.end_prespawned()  # it did not fit
         try:
             self.prespawned = Prespawned(
                 cell.main,
                 _tell_failure,
                 identity=identity,
-                system=system,
+                system=self.system,
                 proc=proc,
                 report=self.report,
                 allow_missing=self.allow_missing,
@@ -145,7 +164,7 @@ class Zygote:
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
         if is_on("requests"):
-            requests.rehearse(CellProfile(system=system, proc=proc), [door for _pidfd, door in self.doors.values()])
+            requests.rehearse(CellProfile(proc=proc).figures())
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:
@@ -156,14 +175,16 @@ class Zygote:
 
     def unbound_cell(self, mounts: int) -> int | None:
         """The id of the unbound cell whose door reports on this descriptor that mounts of the host have changed."""
-        return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
+        return next((id for id, guarded in self.doors.items() if guarded.door.mounts == mounts), None)
 
     def close_door(self, id: int) -> int:
-        """Forget the door of a cell that is complete, or will be killed. Returns the cell's pidfd."""
-        pidfd, door = self.doors.pop(id)
-        self.poll.unregister(door.mounts)
-        door.close()
-        return pidfd
+        """Forget the door of a cell that is complete, or will be killed. Its doorkeeper ends unless it has paths to
+        mount. Returns the cell's pidfd."""
+        guarded = self.doors.pop(id)
+        self.poll.unregister(guarded.door.mounts)
+        guarded.door.close()
+        guarded.orders.close()
+        return guarded.pidfd
 
     def kill_orphans(self) -> None:
         """Kill the orphans of a dead cell, which are our children because we are the subreaper above its init."""
@@ -188,19 +209,19 @@ class Zygote:
                     self.on_prepare(request)
                 case MakeCell() as request:
                     return self.on_cell(request, received)
-                case BindPaths(id, binds):
-                    self.on_bind(id, binds)
+                case BindPaths(id):
+                    self.on_bind(id, received)
                 case wrong:
                     print(f"the supervisor does not keep to the protocol: {wrong}", file=sys.stderr, flush=True)
                     os._exit(76)  # EX_PROTOCOL, sysexits.h
             return None
         finally:
-            for fd in received:
-                os.close(fd)
+            _close_all(received)
 
     def on_prepare(self, request: Prepare) -> None:
         """Take the sandbox report of another zygote, or probe, and load the libraries of the supervisor's tools."""
         self.allow_missing = frozenset(map(str, request.allow_missing))
+        self.system = tuple(map(str, request.system))
         try:
             report = start_probe() if request.report is None else None
             self.preload(request.preload)  # while the probe's child works
@@ -222,15 +243,17 @@ class Zygote:
     def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
         """Fork a cell onto the descriptors that came with the request."""
         prespawned = None if self.preload(request.preload) else self.prespawned  # which lacks the new libraries
-        profile = CellProfile.from_wire(request.profile)
+        figures = CellProfile.from_wire(request.figures)
         identity = Identity.from_wire(request.identity)
-        if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
-            self.next_kind = identity, profile.system, profile.proc
-        for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
+        if is_on("prespawn") and Prespawned.is_possible(figures, identity, self.report):
+            self.next_kind = identity, figures.proc
+        *streams, particulars = received
+        owners = tuple((uid, gid) for uid, gid in cast("list[list[int]]", request.owners))
+        for source, target in zip(streams, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
             child = spawn(
-                profile,
+                figures,
                 cell.main,
                 _tell_failure,
                 identity=identity,
@@ -238,9 +261,9 @@ class Zygote:
                 keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
-                protected=[Bound.from_wire(cast("list[Any]", row)) for row in request.protected],
                 prespawned=prespawned,
                 unbound=request.unbound,
+                sealed=Sealed(particulars, owners, request.fits_prespawned),
             )
         except SandboxError as error:
             self.answer(CellFailed(request.id, *fields_of_failure(error)))
@@ -254,40 +277,72 @@ class Zygote:
             self.poll.unregister(prespawned.mounts)
             self.prespawned = None
         self.cells[child.pidfd] = child.pid
-        if request.unbound:
-            self.keep_door(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer(CellMade(request.id, child.pid), given)
         if child.listener >= 0:
             os.close(child.listener)  # only the supervisor may accept the cell's connections
+        if request.unbound:
+            _close_all(received)
+            self.keep_door(request.id, child, identity, owners)
         return child.pidfd
 
     def keep_door(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
-        """Keep the door of a cell that will get its session's paths. `owners` are the likely owners of these."""
-        try:
-            door = Door(child.pid, identity)
-        except OSError:
-            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
-            return
-        self.doors[id] = child.pidfd, door
+        """Fork the doorkeeper of a cell that will get its session's paths. `owners` are the likely owners of these."""
+        with ExitStack() as undo:
+            try:
+                door = Door(child.pid, identity)
+                undo.callback(door.close)
+                with suppress(SandboxError):  # the error is reported when the paths are needed
+                    door.prepare(owners)
+                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.callback(orders.close)
+                with theirs:
+                    pid = os.fork()
+                    if pid == 0:
+                        self.guard(id, door, theirs, orders)
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
+                return
+            undo.pop_all()
+        self.cells[pidfd] = pid
+        self.poll.register(pidfd, select.POLLIN)
+        self.doors[id] = GuardedDoor(child.pidfd, door, orders)
         self.poll.register(door.mounts, select.POLLPRI)
-        try:
-            door.prepare((uid, gid) for uid, gid in owners)
-        except SandboxError:
-            pass  # the error is reported when the paths are needed
 
-    def on_bind(self, id: int, binds: list[Field]) -> None:
-        """Mount a session's paths in an unbound cell."""
-        if id not in self.doors:
-            return  # it has died, as its pidfd reports
+    def guard(self, id: int, door: Door, orders: socket.socket, ours: socket.socket) -> NoReturn:
+        """In the doorkeeper: wait for the session's paths, mount them, tell the supervisor, and exit."""
         try:
-            self.doors[id][1].bring(binds_of(binds))
+            lifetime.die_with_parent(-1)
+            for end in (ours, *(guarded.orders for guarded in self.doors.values())):
+                end.close()  # so that a doorkeeper ends when the zygote closes its socket
+            if is_on("requests"):
+                requests.rehearse_paths(door)
+            _told, received, _flags = receive_fds(orders, 1, 1)
+            if received:
+                socket.send_fds(self.connection, [self.link.send(self.mounted(id, door, received[0]))], [])
+        finally:
+            os._exit(0)  # without an answer, the cell's start deadline ends it
+
+    def mounted(self, id: int, door: Door, paths: int) -> PathsBound | CellFailed:
+        """In the doorkeeper: mount a session's paths in an unbound cell. Returns the answer to the supervisor."""
+        try:
+            door.bring(binds_of(unsealed(paths).binds))
         except (SandboxError, OSError) as error:  # OSError: what lies at a mount point, or no descriptors
             if isinstance(error, OSError):
                 error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
-            self.answer(CellFailed(id, *fields_of_failure(error)))
-        else:
-            self.answer(PathsBound(id))
+            return CellFailed(id, *fields_of_failure(error))
+        return PathsBound(id)
+
+    def on_bind(self, id: int, received: Sequence[int]) -> None:
+        """Hand a session's paths to the doorkeeper of an unbound cell."""
+        if id not in self.doors:
+            return  # it has died, as its pidfd reports
+        try:
+            socket.send_fds(self.doors[id].orders, [b"1"], received)
+        except OSError as error:  # it was killed
+            refused = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
+            self.answer(CellFailed(id, *fields_of_failure(refused)))
         self.close_door(id)
 
     def answer(

@@ -17,7 +17,7 @@ from toolcell_sandbox.profile import CellProfile
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    requests.rehearse(CellProfile(), ())
+    requests.rehearse(CellProfile())
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 faults(), faults()
@@ -44,5 +44,5 @@ def test_the_first_request_after_a_fork_copies_the_pages_and_the_second_does_not
 
 def test_it_leaves_no_descriptor_open() -> None:
     before = os.listdir("/proc/self/fd")
-    requests.rehearse(CellProfile(), ())
+    requests.rehearse(CellProfile())
     assert os.listdir("/proc/self/fd") == before
