@@ -196,7 +196,7 @@ class FakeFleet:
     def __bool__(self) -> bool:
         return self.lives
 
-    def make(self, cell: FakeCell, request: maker_module.Request) -> None:
+    def make(self, cell: FakeCell, request: maker_module.CellRequest) -> None:
         self.asked.append(cell)
 
     def bind(self, cell: FakeCell, paths: Sequence[Bind]) -> None:

@@ -14,7 +14,7 @@ from toolcell_sandbox.view import Bind
 
 from .cell import Cell
 from .deadlines import Deadline, Deadlines
-from .maker import Request
+from .maker import CellRequest
 from .reactor import Reactor
 from .recovery import Recovery, SupervisorStatus
 from .run import SOON_S, Outcome
@@ -123,7 +123,7 @@ class Fleet:
         """Whether another cell can be requested now."""
         return bool(self.zygotes) and len(self._next().asked) < MOST_ASKED
 
-    def make(self, cell: Cell, request: Request) -> None:
+    def make(self, cell: Cell, request: CellRequest) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
         zygote.make(request.message, request.particulars, cell.child_fds)

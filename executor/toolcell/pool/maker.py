@@ -31,7 +31,7 @@ CANNOT_MAKE = (OSError, SandboxError, Unpackable)
 """Errors if no descriptor is left, the cgroups are gone, or the profile has values that cannot be sent."""
 
 
-class Request(NamedTuple):
+class CellRequest(NamedTuple):
     """The message to a zygote for a cell, and what only the cell reads."""
 
     message: MakeCell
@@ -44,7 +44,7 @@ class Zygotes(Protocol):
     @property
     def report(self) -> SandboxReport: ...
 
-    def make(self, cell: Cell, request: Request) -> None:
+    def make(self, cell: Cell, request: CellRequest) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         ...
 
@@ -92,7 +92,7 @@ class Maker:
         """The user and group ids of the session's cell in this slot."""
         return Identity.for_slot(slot, "userns-root" if self.has_unmapped(session_id) else self.zygotes.report.identity)
 
-    def new_cell(self, spec: CellSpec, owners: Iterable[tuple[int, int]] = ()) -> tuple[Cell, Request]:
+    def new_cell(self, spec: CellSpec, owners: Iterable[tuple[int, int]] = ()) -> tuple[Cell, CellRequest]:
         """A new cell, and the request to a zygote for it. `owners` are the likely owners of the paths that it gets
         later. Raises `CANNOT_MAKE`."""
         self.last_id += 1
@@ -115,7 +115,7 @@ class Maker:
             raise
         return cell, request
 
-    def ask_for(self, cell: Cell, request: Request) -> None:
+    def ask_for(self, cell: Cell, request: CellRequest) -> None:
         """Have a zygote make the cell. If the request fails, the cell is told in the next turn of the loop."""
         try:
             self.zygotes.make(cell, request)
@@ -125,7 +125,7 @@ class Maker:
 
     def _request_for(
         self, spec: CellSpec, slot: int, cgroup: Cgroup | None, owners: Iterable[tuple[int, int]]
-    ) -> Request:
+    ) -> CellRequest:
         preload = preload_of(spec.tools)
         identity = self.identity_of(spec.key.session_id, slot)
         whole = view.plan(spec.profile, identity, spec.protected, self.system_of(spec.profile, identity))
@@ -139,7 +139,7 @@ class Maker:
             unbound=spec.unbound,
             owners=[[*owner] for owner in {*view.owners(whole), *owners}],
         )
-        return Request(message, Particulars(spec.profile.to_wire(), whole.to_wire()))
+        return CellRequest(message, Particulars(spec.profile.to_wire(), whole.to_wire()))
 
     def _mounted_ahead(self, identity: Identity) -> View:
         profile = CellProfile()
