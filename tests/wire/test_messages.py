@@ -67,7 +67,7 @@ MESSAGES: list[Message] = [
     BindSession([["/srv/a", True, True]], "/srv/a", ["/srv/a"], [".git"], {"agent_id": "agent"}),
     Prepare({"identity": "root"}, ["proc"], None, ["/usr"]),
     MakeCell(1, {"grants": ["read"]}, ["root", 7, 7, 0], [], ["pydantic"], True, True, [[0, 0]]),
-    BindPaths(1),
+    BindPaths(1, [[0, 0]]),
     Started({"identity": "root"}, {"protocol": "4"}),
     CellsRefused("probe", "no", "seccomp", "Boot another kernel."),
     CellMade(1, 4711),

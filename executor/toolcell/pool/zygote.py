@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
@@ -207,11 +207,12 @@ class ZygoteProcess:
             self.heard_at = time.monotonic()
         self.asked.add(request.id)
 
-    def bind(self, id: int, binds: Iterable[Bind]) -> None:
+    def bind(self, id: int, binds: Sequence[Bind]) -> None:
         """Ask the zygote to bind these paths in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the
         cell's death. Raises as `make` does.
         """
-        self._send_sealed(BindPaths(id), Paths([bind.to_wire() for bind in binds]))
+        owners = {bind.owner for bind in binds if bind.owner}
+        self._send_sealed(BindPaths(id, [[*owner] for owner in owners]), Paths([bind.to_wire() for bind in binds]))
 
     def _send_sealed(
         self, message: MakeCell | BindPaths, content: Particulars | Paths, fds: Sequence[int] = ()

@@ -1,7 +1,7 @@
 """The zygote: a clean, single-threaded, exec'd interpreter with the libraries of its tools loaded, which forks cells.
 
 It holds no secret and trusts its supervisor. All cells inherit its memory, so it reads figures and descriptors only:
-what belongs to a session is in memory files that it passes on unread, to the cell or to a doorkeeper.
+what belongs to a session is in memory files that it passes on unread, to the cell or to the doorkeeper.
 
 It handles one request at a time: a cell's first milliseconds (the fork) run here, the rest runs in the cell. While
 there is no request, it prespawns the next cell. When the supervisor's end of the socket closes, the zygote exits, and
@@ -10,15 +10,16 @@ every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
 
 # The large imports of a call, made once here so that all cells and call processes share their pages.
 import gc
+import marshal
 import os
 import select
 import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from typing import NamedTuple, NoReturn, cast
+from typing import NoReturn, cast
 
 from toolcell.fast.switches import is_on
 from toolcell.wire.code import running_code
@@ -36,12 +37,13 @@ from toolcell.wire.messages import (
     to_fields,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.binding import Door
+from toolcell_sandbox.binding import Door, bring
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.mechanisms.fds import keep_only
 from toolcell_sandbox.messages import unsealed
 from toolcell_sandbox.order import Sealed
 from toolcell_sandbox.prespawn import Prespawned
@@ -75,6 +77,10 @@ def _tell_failure(error: SandboxError) -> None:
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
+def _owners(rows: list[Field]) -> tuple[tuple[int, int], ...]:
+    return tuple((uid, gid) for uid, gid in cast("list[list[int]]", rows))
+
+
 def _close_all(received: list[int]) -> None:
     while received:
         os.close(received.pop())
@@ -89,12 +95,11 @@ def freeze() -> None:
     gc.freeze()
 
 
-class GuardedDoor(NamedTuple):
-    """The pidfd of an unbound cell, the way to add mounts to it, and the socket of the doorkeeper that adds them."""
-
-    pidfd: int
-    door: Door
-    orders: socket.socket
+def _not_in_place(error: SandboxError | OSError) -> SandboxError:
+    if isinstance(error, SandboxError):
+        return error
+    # what lies at a mount point, no descriptors, or a doorkeeper that was killed
+    return SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
 
 
 class Zygote:
@@ -107,7 +112,9 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.prespawned: Prespawned | None = None
-        self.doors: dict[int, GuardedDoor] = {}  # of unbound cells by id
+        self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
+        self.orders: socket.socket | None = None  # to the doorkeeper
+        self.keeper = -1  # its pidfd
         self.next_kind: tuple[Identity, bool] | None = None  # of the next prespawned cell: the identity, `proc`
         self.system: tuple[str, ...] = ()  # the paths that prespawned cells mount
         self.poll = select.poll()
@@ -138,7 +145,10 @@ class Zygote:
                     signal.pidfd_send_signal(self.close_door(id), signal.SIGKILL)  # must not hold that mount either
                 elif fd in self.cells:
                     self.poll.unregister(fd)
-                    for id in [id for id, guarded in self.doors.items() if guarded.pidfd == fd]:
+                    if fd == self.keeper and self.orders is not None:
+                        self.orders.close()
+                        self.orders = None  # the next paths have another doorkeeper
+                    for id in [id for id, (pidfd, _door) in self.doors.items() if pidfd == fd]:
                         self.close_door(id)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
@@ -175,16 +185,14 @@ class Zygote:
 
     def unbound_cell(self, mounts: int) -> int | None:
         """The id of the unbound cell whose door reports on this descriptor that mounts of the host have changed."""
-        return next((id for id, guarded in self.doors.items() if guarded.door.mounts == mounts), None)
+        return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
 
     def close_door(self, id: int) -> int:
-        """Forget the door of a cell that is complete, or will be killed. Its doorkeeper ends unless it has paths to
-        mount. Returns the cell's pidfd."""
-        guarded = self.doors.pop(id)
-        self.poll.unregister(guarded.door.mounts)
-        guarded.door.close()
-        guarded.orders.close()
-        return guarded.pidfd
+        """Forget the door of a cell that is complete, or will be killed. Returns the cell's pidfd."""
+        pidfd, door = self.doors.pop(id)
+        self.poll.unregister(door.mounts)
+        door.close()
+        return pidfd
 
     def kill_orphans(self) -> None:
         """Kill the orphans of a dead cell, which are our children because we are the subreaper above its init."""
@@ -209,8 +217,8 @@ class Zygote:
                     self.on_prepare(request)
                 case MakeCell() as request:
                     return self.on_cell(request, received)
-                case BindPaths(id):
-                    self.on_bind(id, received)
+                case BindPaths(id, owners):
+                    self.on_bind(id, _owners(owners), received)
                 case wrong:
                     print(f"the supervisor does not keep to the protocol: {wrong}", file=sys.stderr, flush=True)
                     os._exit(76)  # EX_PROTOCOL, sysexits.h
@@ -248,7 +256,7 @@ class Zygote:
         if is_on("prespawn") and Prespawned.is_possible(figures, identity, self.report):
             self.next_kind = identity, figures.proc
         *streams, particulars = received
-        owners = tuple((uid, gid) for uid, gid in cast("list[list[int]]", request.owners))
+        owners = _owners(request.owners)
         for source, target in zip(streams, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
@@ -287,63 +295,66 @@ class Zygote:
         return child.pidfd
 
     def keep_door(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
-        """Fork the doorkeeper of a cell that will get its session's paths. `owners` are the likely owners of these."""
-        with ExitStack() as undo:
-            try:
-                door = Door(child.pid, identity)
-                undo.callback(door.close)
-                with suppress(SandboxError):  # the error is reported when the paths are needed
-                    door.prepare(owners)
-                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                undo.callback(orders.close)
-                with theirs:
-                    pid = os.fork()
-                    if pid == 0:
-                        self.guard(id, door, theirs, orders)
-                pidfd = os.pidfd_open(pid)
-            except OSError:
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
-                return
-            undo.pop_all()
-        self.cells[pidfd] = pid
-        self.poll.register(pidfd, select.POLLIN)
-        self.doors[id] = GuardedDoor(child.pidfd, door, orders)
+        """Keep the door of a cell that will get its session's paths. `owners` are the likely owners of these."""
+        try:
+            self.doorkeeper()
+            door = Door(child.pid, identity)
+        except OSError:
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
+            return
+        self.doors[id] = child.pidfd, door
         self.poll.register(door.mounts, select.POLLPRI)
+        with suppress(SandboxError):  # the error is reported when the paths are needed
+            door.prepare(owners)
 
-    def guard(self, id: int, door: Door, orders: socket.socket, ours: socket.socket) -> NoReturn:
-        """In the doorkeeper: wait for the session's paths, mount them, tell the supervisor, and exit."""
-        try:
-            lifetime.die_with_parent(-1)
-            for end in (ours, *(guarded.orders for guarded in self.doors.values())):
-                end.close()  # so that a doorkeeper ends when the zygote closes its socket
-            if is_on("requests"):
-                requests.rehearse_paths(door)
-            _told, received, _flags = receive_fds(orders, 1, 1)
-            if received:
-                socket.send_fds(self.connection, [self.link.send(self.mounted(id, door, received[0]))], [])
-        finally:
-            os._exit(0)  # without an answer, the cell's start deadline ends it
-
-    def mounted(self, id: int, door: Door, paths: int) -> PathsBound | CellFailed:
-        """In the doorkeeper: mount a session's paths in an unbound cell. Returns the answer to the supervisor."""
-        try:
-            door.bring(binds_of(unsealed(paths).binds))
-        except (SandboxError, OSError) as error:  # OSError: what lies at a mount point, or no descriptors
-            if isinstance(error, OSError):
-                error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
-            return CellFailed(id, *fields_of_failure(error))
-        return PathsBound(id)
-
-    def on_bind(self, id: int, received: Sequence[int]) -> None:
-        """Hand a session's paths to the doorkeeper of an unbound cell."""
+    def on_bind(self, id: int, owners: Sequence[tuple[int, int]], received: Sequence[int]) -> None:
+        """Hand a session's paths to the doorkeeper, with the door of their cell."""
         if id not in self.doors:
             return  # it has died, as its pidfd reports
+        door = self.doors[id][1]
         try:
-            socket.send_fds(self.doors[id].orders, [b"1"], received)
-        except OSError as error:  # it was killed
-            refused = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
-            self.answer(CellFailed(id, *fields_of_failure(refused)))
+            door.prepare(owners)
+            given = [*received, door.inside, *(door.id_maps[owner] for owner in owners)]
+            socket.send_fds(self.doorkeeper(), [marshal.dumps((id, [*owners]))], given)
+        except (SandboxError, OSError) as error:
+            self.answer(CellFailed(id, *fields_of_failure(_not_in_place(error))))
         self.close_door(id)
+
+    def doorkeeper(self) -> socket.socket:
+        """The socket of the doorkeeper, a fork that mounts paths in cells. It reads them; no cell is forked from it."""
+        if self.orders is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                pid = os.fork()
+                if pid == 0:
+                    self.keep_doors(theirs)
+            self.orders, self.keeper = ours, os.pidfd_open(pid)
+            self.cells[self.keeper] = pid
+            self.poll.register(self.keeper, select.POLLIN)
+        return self.orders
+
+    def keep_doors(self, orders: socket.socket) -> NoReturn:
+        """In the doorkeeper: mount paths and tell the supervisor, until the zygote is gone."""
+        try:
+            lifetime.die_with_parent(-1)
+            keep_only((self.connection.fileno(), orders.fileno()))
+            while True:
+                told, received, _flags = receive_fds(orders, REQUEST_BYTES, 128)
+                if not told:
+                    break
+                id, owners = marshal.loads(told)
+                paths, inside, *id_maps = received
+                answer: PathsBound | CellFailed = PathsBound(id)
+                try:
+                    binds = binds_of(unsealed(paths).binds)
+                    bring(inside, dict(zip(owners, id_maps, strict=True)), binds)
+                except (SandboxError, OSError) as error:
+                    answer = CellFailed(id, *fields_of_failure(_not_in_place(error)))
+                for fd in received[1:]:
+                    os.close(fd)
+                socket.send_fds(self.connection, [self.link.send(answer)], [])
+        finally:
+            os._exit(0)
 
     def answer(
         self, message: Started | CellsRefused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()

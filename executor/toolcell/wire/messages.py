@@ -244,10 +244,11 @@ class MakeCell(NamedTuple):
 
 
 class BindPaths(NamedTuple):
-    """Mount paths in an unbound cell. A memory file with the `Paths`, outermost first, comes with this message. Only
-    the cell's doorkeeper reads it."""
+    """Mount paths of these owners in an unbound cell. A memory file with the `Paths`, outermost first, comes with this
+    message. Only the zygote's doorkeeper reads it."""
 
     id: int
+    owners: list[Field]
 
 
 class Started(NamedTuple):
@@ -392,7 +393,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     50: (BindSession, (_list, _str, _list, _list, _map)),
     64: (Prepare, (_map | _none, _list, _list | _none, _list)),
     65: (MakeCell, (_int, _map, _list, _list, _list | _none, _bool, _bool, _list)),
-    66: (BindPaths, (_int,)),
+    66: (BindPaths, (_int, _list)),
     80: (Started, (_map, _map)),
     81: (CellsRefused, (_str, _str, _str, _str)),
     82: (CellMade, (_int, _int)),

@@ -1,9 +1,9 @@
 """`memory_scan.py DIRECTORY STANDBY`: run sessions that hold canaries, and print where canaries are found, as JSON.
 
 A canary is `canary-<owner>-<16 hex digits>`. The owners are `host` (the supervisor's environment and credentials) and
-the numbers of the sessions (environment, paths, hosts, agent ids, arguments and results). Calls look for canaries in
-the memory of their process, which has the memory of the cell's init too. This program looks in the memory of all its
-descendants that it may read: as root all of them, as an ordinary user the zygotes.
+the numbers of the sessions (environment, hosts, agent ids, arguments and results), after `path` for paths. Calls look
+for canaries in the memory of their process, which has the memory of the cell's init too. This program looks in the
+memory of all its descendants that it may read: as root all of them, as an ordinary user the zygotes.
 """
 
 import ctypes
@@ -99,7 +99,9 @@ def everywhere() -> dict[str, list[str]]:
         pid, name = ahead.pop()
         try:
             ahead += [(child, "below") for child in children(pid)]
-            found[f"{name} {pid}"] = sorted(owners_in_memory_of(pid))
+            (pids,) = re.findall(r"NSpid:(.*)", Path(f"/proc/{pid}/status").read_text())
+            kind = name if name == "zygote" else "cell" if len(pids.split()) > 1 else "doorkeeper"
+            found[f"{kind} {pid}"] = sorted(owners_in_memory_of(pid))
         except PermissionError:
             if name == "zygote":
                 raise
@@ -113,7 +115,7 @@ def everywhere() -> dict[str, list[str]]:
 def profile_of(owner: str, size: int, place: Path, kind: str, network: bool) -> Profile:
     """A profile whose environment, paths, host name and hosts hold canaries of this owner."""
     text = canary(owner)
-    readable = place / canary(owner)
+    readable = place / canary(f"path{owner}")
     readable.mkdir()
     base = Profile.for_kind(kind)
     return base.replace(
@@ -126,7 +128,7 @@ def profile_of(owner: str, size: int, place: Path, kind: str, network: bool) -> 
 def opened(
     supervisor: Supervisor, owner: str, size: int, place: Path, kind: str = "main", network: bool = False
 ) -> Session:
-    workspace = place / canary(owner)
+    workspace = place / canary(f"path{owner}")
     workspace.mkdir()
     (workspace / ".git" / "hooks").mkdir(parents=True)
     return supervisor.open_session(

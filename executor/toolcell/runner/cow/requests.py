@@ -8,18 +8,11 @@ import os
 import socket
 from contextlib import suppress
 
-from toolcell.runner.options import binds_of
 from toolcell.wire.frames import HEADER
 from toolcell.wire.messages import BindPaths, PathsBound, Prepare, Started
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.binding import Door
-from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.passing import receive_fds
-from toolcell_sandbox.messages import Paths, sealed, unsealed
 from toolcell_sandbox.profile import CellProfile
-from toolcell_sandbox.view import Bind
-
-_PATHS = Paths([Bind("/tmp", writable=True, directory=True, inode=(0, 0), owner=None).to_wire()])
 
 
 def rehearse(profile: CellProfile) -> None:
@@ -32,17 +25,10 @@ def rehearse(profile: CellProfile) -> None:
     CellProfile.from_wire(profile.to_wire(short=True))
 
 
-def rehearse_paths(door: Door) -> None:
-    """Read paths as a doorkeeper does, and enter its cell."""
-    with suppress(SandboxError, OSError):  # its cell has died, or no descriptor is left
-        binds_of(unsealed(sealed(_PATHS)).binds)
-        door.bring(())
-
-
 def _exchange(asking: ZygoteLink, answering: ZygoteLink) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        socket.send_fds(theirs, [asking.send(BindPaths(0))], [])
+        socket.send_fds(theirs, [asking.send(BindPaths(0, []))], [])
         data, received, _flags = receive_fds(ours, HEADER.size + ZYGOTE_LIMITS.frame_bytes, 8)
         answering.receive(data)
         for fd in received:
