@@ -1,15 +1,16 @@
 """Bind the paths of a session into a cell that was made before the session was known.
 
 A cell can be made ahead, complete but for the paths of its session. Its maker keeps a `Door` to the cell's mount
-namespace, and mounts the paths when they are known. A `Lock` has the Landlock rules of the cell. Rules cannot be
-widened later, so they are enforced only when the paths are there. Before that, no foreign code runs in the cell.
+namespace. When the paths are known, a process from which no cell is forked mounts them (`bring`). A `Lock` has the
+Landlock rules of the cell. Rules cannot be widened later, so they are enforced only when the paths are there. Before
+that, no foreign code runs in the cell.
 
 This works only for cells of the root path with a root directory of their own, if the maker may enter their mount
 namespace (setns(2)).
 """
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from . import selftest
@@ -44,35 +45,33 @@ class Door:
     def __init__(self, pid: int, identity: Identity) -> None:
         """`pid` is the cell's init. Raises OSError if it has died."""
         self._identity = identity
+        self.id_maps: dict[tuple[int, int], int] = {}
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._inside = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            self.inside = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             os.close(self.mounts)
             raise
 
     def prepare(self, owners: Iterable[tuple[int, int]]) -> None:
-        """Make the user namespaces for id-mapped mounts of files with these owners."""
+        """Make the user namespaces for id-mapped mounts of files with these owners. Raises SandboxError."""
         for owner in owners:
-            self._id_map(owner)
-
-    def bring(self, binds: Sequence[Bind]) -> None:
-        """Mount these, outermost first. Raises SandboxError, or OSError if a mount point cannot be made. Then the
-        caller must end the cell."""
-        id_maps = {owner: self._id_map(owner) for bind in binds if (owner := bind.owner)}
-        trees = mounts.open_trees(binds, id_maps, AT_FDCWD)
-        try:
-            with _in_mounts_of(self._inside):
-                mounts.attach_late(trees)
-        finally:
-            mounts.close(trees)
+            self.id_maps[owner] = idmap_fd(*owner, self._identity.uid, self._identity.gid)
 
     def close(self) -> None:
-        os.close(self._inside)
+        os.close(self.inside)
         os.close(self.mounts)
 
-    def _id_map(self, owner: tuple[int, int]) -> int:
-        return idmap_fd(*owner, self._identity.uid, self._identity.gid)
+
+def bring(inside: int, id_maps: Mapping[tuple[int, int], int], binds: Sequence[Bind]) -> None:
+    """Mount these, outermost first, in the cell with the door `inside`. Raises SandboxError, or OSError if a mount
+    point cannot be made. Then the caller must end the cell."""
+    trees = mounts.open_trees(binds, id_maps, AT_FDCWD)
+    try:
+        with _in_mounts_of(inside):
+            mounts.attach_late(trees)
+    finally:
+        mounts.close(trees)
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
     cell → maker, by the pipe of `spawn.begin`: `IsInit`, `Forked` or `NotEntered`
     maker → prespawned cell, by its socket: `Become`, with descriptors
+    maker's client → cell, in a memory file that the maker passes on unread: `Particulars`, `Paths`
     cell → caller of `run`, by its pipe: `Confined` or `NotEntered`
 
-Each channel carries one message, `(kind, *fields)`, packed by marshal: both ends are forks of one interpreter, and this
+Each carries one message, `(kind, *fields)`, packed by marshal: both ends are forks of one interpreter, and this
 package depends on the standard library only. No foreign code has run at either end, so messages are not checked. Later
 messages belong to the supervisor's wire.
 """
 
 import marshal
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,14 +69,11 @@ class Confined:
 class Become:
     """Carry out this order (`order.Order`).
 
-    `profile` is a `CellProfile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without
-    the binds that are mounted already. `streams` are the numbers that the first descriptors get, each with whether
-    programs inherit it. The other descriptors are the user namespaces of `owners`.
+    `identity` is an `Identity.to_wire`. `streams` are the numbers that the first descriptors get, each with whether
+    programs inherit it. The next descriptor has the `Particulars`. The others are the user namespaces of `owners`.
     """
 
-    profile: "dict[str, Any]"
     identity: "list[Any]"
-    view: "list[Any]"
     cgroups: list[str]
     limited: list[str]
     processes: int
@@ -87,11 +86,34 @@ class Become:
     owners: list[tuple[int, int]]
 
 
-_KINDS: "Mapping[int, type[Any]]" = {1: IsInit, 2: Forked, 3: NotEntered, 4: Confined, 5: Become}
+@dataclass(frozen=True, slots=True)
+class Particulars:
+    """The part of an order that only the cell may know: a `CellProfile.to_wire` and a `View.to_wire`."""
+
+    profile: "dict[str, Any]"
+    view: "list[Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The paths that an unbound cell gets, each a `Bind.to_wire`."""
+
+    binds: "list[list[Any]]"
+
+
+_KINDS: "Mapping[int, type[Any]]" = {
+    1: IsInit,
+    2: Forked,
+    3: NotEntered,
+    4: Confined,
+    5: Become,
+    6: Particulars,
+    7: Paths,
+}
 _KIND_OF: "Mapping[type[Any], int]" = {message: kind for kind, message in _KINDS.items()}
 
 
-def pack(message: IsInit | Forked | NotEntered | Confined | Become) -> bytes:
+def pack(message: IsInit | Forked | NotEntered | Confined | Become | Particulars | Paths) -> bytes:
     """The bytes of a message."""
     slots: tuple[str, ...] = message.__slots__  # pyright: ignore[reportAssignmentType] - a dataclass makes a tuple
     fields = [getattr(message, name) for name in slots]
@@ -104,3 +126,24 @@ def unpack(told: bytes) -> "Any":
         return None
     kind, *fields = marshal.loads(told)
     return _KINDS[kind](*fields)
+
+
+def sealed(message: Particulars | Paths) -> int:
+    """A memory file (memfd_create(2)) with this message."""
+    fd = os.memfd_create("toolcell", os.MFD_CLOEXEC)
+    try:
+        rest = memoryview(pack(message))
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def unsealed(fd: int) -> "Any":
+    """The message in a `sealed` file. Closes `fd`."""
+    try:
+        return unpack(os.pread(fd, os.fstat(fd).st_size, 0))  # the offset is shared; a read from memory is complete
+    finally:
+        os.close(fd)

@@ -1,9 +1,10 @@
 """What a process is told that is to become a cell: `Base` at its beginning, `Order` when its session is known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .identity import Identity
+from .messages import Particulars, unsealed
 from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bind, View
@@ -59,3 +60,23 @@ class Order:
     landlock_abi: int
     filter: bytes
     unbound: bool = False
+
+    def completed(self, sealed: int) -> "Order":
+        """In the cell: this order with the profile and the view of a `Sealed.fd`, which is closed."""
+        told: Particulars = unsealed(sealed)
+        profile = self.profile.changed_from_wire(told.profile)
+        return replace(self, profile=profile, view=View.from_wire(told.view))
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The profile and the view of a cell, for a maker that must not know them.
+
+    The maker forks all cells, so each cell inherits what is in the maker's memory, and what was there and is freed.
+    `fd` has sealed `Particulars`, which only the cell reads. `owners` are the owners of the view's id-mapped binds.
+    `fits_prespawned` is the result of `prespawn.fits`.
+    """
+
+    fd: int
+    owners: tuple[tuple[int, int], ...]
+    fits_prespawned: bool

@@ -11,21 +11,18 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
-from . import view
+from . import messages, view
+from .errors import SandboxError
 from .identity import Identity
 from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
-from .messages import Become, pack, unpack
+from .messages import Become, Particulars, pack, unpack
 from .network import NoNetwork
-from .order import Order
+from .order import Order, Sealed
 from .profile import CellProfile, is_below
 from .report import SandboxReport
 from .spawn import Main, OnFailure, begin, prepare, terminate
 from .view import Found, View
-
-TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
-if TYPE_CHECKING:
-    from .errors import SandboxError
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
 _MAX_FDS = 128  # descriptors of one message; the kernel allows 253 (SCM_MAX_FD, unix(7))
@@ -67,10 +64,8 @@ class Prespawned:
             allow_missing=allow_missing,
             system=self.system_of(self._like, identity),
         )
-        # Not the binds that are mapped to one cell's uid, nor those below the scratch: they come with the order.
-        binds = tuple(bind for bind in common.view.binds if bind.owner is None and not is_below(bind.path, ("/tmp",)))
-        links = tuple(link for link in common.view.links if not is_below(link[0], ("/tmp",)))
-        self._base = replace(common.base, binds=binds, links=links)
+        ahead = mounted_ahead(common.view)
+        self._base = replace(common.base, binds=ahead.binds, links=ahead.links)
         self._report = report
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -81,13 +76,12 @@ class Prespawned:
             nonlocal ordered
             told, received = _received(theirs)
             become: Become = unpack(told)
-            namespaces = _placed(become.streams, received)
-            owners = [(uid, gid) for uid, gid in become.owners]
-            order = self._order_of(become, dict(zip(owners, namespaces, strict=True)))
+            sealed, *namespaces = _placed(become.streams, received)
             ordered = True
-            return order
+            owners = [(uid, gid) for uid, gid in become.owners]
+            return self._order_of(become, sealed, dict(zip(owners, namespaces, strict=True)))
 
-        def tell(error: "SandboxError") -> None:
+        def tell(error: SandboxError) -> None:
             if ordered:  # without an order, nobody waits for this cell
                 failed(error)
 
@@ -110,15 +104,21 @@ class Prespawned:
         lost = {mechanism.name for mechanism in report.missing}
         return identity.mode != "userns-root" and isinstance(profile.reach, NoNetwork) and not lost & _NEEDED
 
-    def take(self, order: Order) -> bool:
+    def take(self, order: Order, sealed: Sealed | None = None) -> bool:
         """Make it the cell of this order. Returns False, and does nothing, if it does not fit."""
-        if not self._fits(order):
+        if not self._fits(order, sealed):
             return False
         told, given = self._message(order)
-        if len(told) > _MAX_BYTES or len(given) > _MAX_FDS:
+        if len(told) > _MAX_BYTES or len(given) >= _MAX_FDS:
             return False
         try:
-            socket.send_fds(self._channel, [told], given)
+            own = -1 if sealed else messages.sealed(Particulars(order.profile.to_wire(), order.view.to_wire()))
+            try:
+                given.insert(len(order.keep_fds) + 3, sealed.fd if sealed else own)
+                socket.send_fds(self._channel, [told], given)
+            finally:
+                if own >= 0:
+                    os.close(own)
         except OSError:
             return False  # it died, or the socket buffer is too small: another process carries out the order
         self._close()
@@ -130,15 +130,10 @@ class Prespawned:
         return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None
 
     def _message(self, order: Order) -> tuple[bytes, list[int]]:
-        """The message for an order, and its descriptors. It has only those parts of the profile and the view that
-        differ from `_like` and `_base`."""
+        """The message for an order, and its descriptors, without that of the `Particulars`."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
-        in_place = {bind.path for bind in self._base.binds}
-        rest = replace(order.view, binds=tuple(bind for bind in order.view.binds if bind.path not in in_place))
         become = Become(
-            profile=order.profile.changes_to_wire(self._like),
             identity=order.identity.to_wire(),
-            view=rest.to_wire(),
             cgroups=[*order.cgroups],
             limited=[*order.limited],
             processes=order.processes,
@@ -152,15 +147,15 @@ class Prespawned:
         )
         return pack(become), [*(fd for fd, _ in streams), *order.id_maps.values()]
 
-    def _order_of(self, become: Become, id_maps: dict[tuple[int, int], int]) -> Order:
-        """In the prespawned process: the order, from the message and from its own values."""
-        rest = View.from_wire(become.view)
-        return Order(
+    def _order_of(self, become: Become, sealed: int, id_maps: dict[tuple[int, int], int]) -> Order:
+        """In the prespawned process: the order, from the message and from its own values. Raises SandboxError if a
+        system path was replaced since the maker looked."""
+        order = Order(
             base=self._base,
-            profile=self._like.changed_from_wire(become.profile),
+            profile=self._like,
             identity=Identity.from_wire(become.identity),
             report=self._report,
-            view=replace(rest, binds=(*self._base.binds, *rest.binds)),
+            view=View((), (), ""),
             id_maps=id_maps,
             cgroups=tuple(become.cgroups),
             limited=frozenset(become.limited),
@@ -170,7 +165,12 @@ class Prespawned:
             landlock_abi=become.landlock_abi,
             filter=become.filter,
             unbound=become.unbound,
-        )
+        ).completed(sealed)
+        if not fits(order.view, View(self._base.binds, self._base.links, "")):
+            raise SandboxError(
+                "A system path was replaced while the cell was made", step="read the order", cure="Try again."
+            )
+        return order
 
     def end(self) -> None:
         """Kill and reap it."""
@@ -181,12 +181,15 @@ class Prespawned:
         self._channel.close()
         os.close(self.mounts)
 
-    def _fits(self, order: Order) -> bool:
+    def _fits(self, order: Order, sealed: Sealed | None) -> bool:
+        if sealed is None:
+            fits_view = fits(order.view, View(self._base.binds, self._base.links, ""))
+        else:
+            fits_view = sealed.fits_prespawned and self._found.holds()
         return (
-            replace(order.base, binds=self._base.binds, links=self._base.links) == self._base
+            fits_view
+            and replace(order.base, binds=self._base.binds, links=self._base.links) == self._base
             and order.report == self._report
-            and set(self._base.links) <= set(order.view.links)
-            and view.rest(order.view, self._base.binds) is not None
             and max(order.keep_fds, default=0) < LOWEST_OWN
             and not self._mounts_have_changed()
         )
@@ -196,6 +199,19 @@ class Prespawned:
         poll.register(self.mounts, select.POLLPRI)
         self._stale = self._stale or bool(poll.poll(0))  # the kernel reports it once
         return self._stale
+
+
+def mounted_ahead(planned: View) -> View:
+    """The part of a view of system paths that a prespawned cell mounts: no bind that is mapped to one cell's uid, and
+    nothing below the scratch. The rest comes with the order."""
+    binds = tuple(bind for bind in planned.binds if bind.owner is None and not is_below(bind.path, ("/tmp",)))
+    links = tuple(link for link in planned.links if not is_below(link[0], ("/tmp",)))
+    return View(binds, links, "")
+
+
+def fits(whole: View, ahead: View) -> bool:
+    """Whether a cell with the view `ahead` can get the whole view."""
+    return set(ahead.links) <= set(whole.links) and view.rest(whole, ahead.binds) is not None
 
 
 def _received(channel: socket.socket) -> tuple[bytes, list[int]]:

@@ -251,13 +251,14 @@ class CellProfile:
             raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
         return cls(**{name: _from_wire(name, value) for name, value in wire.items()})
 
-    def changes_to_wire(self, like: "CellProfile") -> dict[str, object]:
-        """The fields of `CellProfile` whose values are other than in `like`, as `to_wire` has them."""
-        mine, theirs = vars(self), vars(like)
-        return {name: _to_wire(mine[name]) for name in _DEFAULTS if mine[name] != theirs[name]}
+    def figures(self) -> "CellProfile":
+        """The part that holds nothing of a session: the grants, the limits, the kind of network, and `proc`."""
+        return CellProfile(
+            grants=self.grants, limits=self.limits, network=type(self.network)(), proc=self.proc, system=()
+        )
 
     def changed_from_wire(self, changes: Mapping[str, "Any"]) -> "Self":
-        """A copy with these changes, of `changes_to_wire`. Nothing is checked: another process has checked them."""
+        """A copy with these fields, of `to_wire`. Nothing is checked: another process has checked them."""
         profile = copy.copy(self)
         vars(profile).update({name: _from_wire(name, value) for name, value in changes.items()})
         return profile

@@ -15,7 +15,7 @@ from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
 from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
-from .order import Base, Order
+from .order import Base, Order, Sealed
 from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bound, Found
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         child: "Child"
 
         def system_of(self, profile: CellProfile, identity: Identity) -> Found | None: ...
-        def take(self, order: Order) -> bool: ...
+        def take(self, order: Order, sealed: Sealed | None = None) -> bool: ...
 
 
 Main = Callable[[Entered], "NoReturn"]
@@ -65,6 +65,7 @@ def spawn(
     protected: Sequence[Bound] = (),
     prespawned: "BegunAhead | None" = None,
     unbound: bool = False,
+    sealed: Sealed | None = None,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
@@ -75,6 +76,9 @@ def spawn(
 
     A `prespawned` cell that fits the order becomes the cell: it runs the `main` that it was made with, and its `child`
     is returned. An `unbound` cell gets more paths later (`binding`), and its file rules with them.
+
+    With `sealed`, this process does not learn what belongs to the cell's session: `profile` has only the `figures`, and
+    the cell reads the whole profile and the view from `sealed.fd`. The caller closes that descriptor.
     """
     order = prepare(
         profile,
@@ -86,10 +90,11 @@ def spawn(
         protected=protected,
         system=None if prespawned is None else prespawned.system_of(profile, identity),
         unbound=unbound,
+        sealed=sealed,
     )
-    if prespawned is not None and prespawned.take(order):
+    if prespawned is not None and prespawned.take(order, sealed):
         return prespawned.child
-    return begin(order.base, lambda: order, main, failed)
+    return begin(order.base, lambda: order if sealed is None else order.completed(sealed.fd), main, failed)
 
 
 def begin(
@@ -146,8 +151,12 @@ def prepare(
     protected: Sequence[Bound] = (),
     system: Found | None = None,
     unbound: bool = False,
+    sealed: Sealed | None = None,
 ) -> Order:
-    """Compute and check everything that does not need the fork. Raises SandboxError for a missing mechanism."""
+    """Compute and check everything that does not need the fork. Raises SandboxError for a missing mechanism.
+
+    With `sealed`, the order lacks the view, and its profile has only the `figures`, until `Order.completed`.
+    """
     report.require(allow_missing)
     off = frozenset(mechanism.name for mechanism in report.missing)
     if "net_namespace" in off and isinstance(profile.reach, ProxyNetwork):
@@ -160,10 +169,10 @@ def prepare(
     limited = limited_by(cgroups)
     if identity.mode == "userns-root" and not ("pids" in limited or "cgroup" in off or rlimits.bind_processes()):
         raise _unbounded_root()
-    planned = view.plan(profile, identity, protected, system)
+    planned = view.plan(profile, identity, protected, system) if sealed is None else view.View((), (), "")
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
-        for owner in {bind.owner for bind in planned.binds if bind.owner}:
+        for owner in view.owners(planned) if sealed is None else sealed.owners:
             id_maps[owner] = idmap_fd(*owner, identity.uid, identity.gid)
     return Order(
         base=_base(profile, identity, off),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+PLAN = "plan view"
+"""The step of `plan` in its errors."""
 _MAX_LINKS = 40  # the kernel's limit, path_resolution(7)
 _RESOLVER = tuple(
     f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")
@@ -162,13 +164,13 @@ def plan(
             except FileNotFoundError:
                 raise SandboxError(
                     f"A path of the profile does not exist: {path}",
-                    step="plan view",
+                    step=PLAN,
                     cure="Create it, or take it out of the profile.",
                 ) from None
             if met and not profile.follow_links:
                 raise SandboxError(
                     f"A path of the profile has become a symbolic link: {path}",
-                    step="plan view",
+                    step=PLAN,
                     cure="Find out which tool put it there, and open the session anew.",
                 )
             links.update(met)
@@ -194,14 +196,12 @@ def _resolved(path: str, seen: dict[str, str]) -> tuple[str, list[tuple[str, str
     except OSError as error:
         raise SandboxError(
             f"A path of the profile cannot be reached: {path}",
-            step="plan view",
+            step=PLAN,
             errno=error.errno or 0,
             cure="Make it and its parents accessible to this user, or take it out of the profile.",
         ) from error
     if real in ("/", "/tmp", "/proc", "/dev", "/sys"):
-        raise SandboxError(
-            f"A path of the profile is really {real}: {path}", step="plan view", cure="Name what is below it."
-        )
+        raise SandboxError(f"A path of the profile is really {real}: {path}", step=PLAN, cure="Name what is below it.")
     return real, met
 
 
@@ -231,7 +231,7 @@ def resolve(path: str, seen: dict[str, str] | None = None) -> tuple[str, list[tu
         links.append((candidate, text))
         if len(links) > _MAX_LINKS:
             raise SandboxError(
-                f"A path of the profile has too many symbolic links: {path}", step="plan view", cure="Name its target."
+                f"A path of the profile has too many symbolic links: {path}", step=PLAN, cure="Name its target."
             )
         rest = text.split("/") + rest
         if text.startswith("/"):
@@ -245,7 +245,7 @@ def _bind(path: str, writable: bool, system: bool, identity: Identity) -> Bind:
     if not directory and not stat.S_ISREG(info.st_mode):
         raise SandboxError(
             f"A path of the profile is neither a file nor a directory: {path}",
-            step="plan view",
+            step=PLAN,
             cure="Take it out of the profile.",
         )
     open_to_all = info.st_mode & 0o005 == 0o005 if directory else info.st_mode & 0o004
@@ -296,6 +296,11 @@ def rest(planned: View, binds: Iterable[Bind]) -> list[Bind] | None:
     if any(others.pop(bind.path, None) != bind for bind in before):
         return None
     return None if any(above(bind.path, others) for bind in before) else list(others.values())
+
+
+def owners(planned: View) -> tuple[tuple[int, int], ...]:
+    """The owners of the view's id-mapped binds, each once."""
+    return tuple(sorted({bind.owner for bind in planned.binds if bind.owner}))
 
 
 def above(path: str, places: Container[str]) -> str:

@@ -16,7 +16,7 @@ from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Guard, Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
-from toolcell.wire.messages import Failed, MakeCell
+from toolcell.wire.messages import Failed
 from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
@@ -193,7 +193,7 @@ class FakeFleet:
     def __bool__(self) -> bool:
         return self.lives
 
-    def make(self, cell: FakeCell, request: MakeCell) -> None:
+    def make(self, cell: FakeCell, request: maker_module.CellRequest) -> None:
         self.asked.append(cell)
 
     def bind(self, cell: FakeCell, paths: Sequence[Bind]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from tests.helpers import PATIENCE_S
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import reserve
@@ -518,6 +518,21 @@ async def test_one_that_dies_while_its_session_comes_costs_that_session_nothing(
         time.sleep(0.01)  # so that the pool has not heard of it
     cell, _ = await first_call(supervisor, tmp_path)
     assert cell is not ready
+
+
+async def test_a_doorkeeper_that_dies_is_replaced(supervisor: Supervisor, tmp_path: Path) -> None:
+    """It is the zygote's one child that is not in a pid namespace of its own."""
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    (zygote,) = runtime_of(supervisor).pool.fleet.zygotes
+    below = [child.pid for child in psutil.Process(zygote.pid).children()]
+    (doorkeeper,) = [
+        pid for pid in below if os.stat(f"/proc/{pid}/ns/pid").st_ino == os.stat("/proc/self/ns/pid").st_ino
+    ]
+    os.kill(doorkeeper, signal.SIGKILL)
+    await until(lambda: not psutil.pid_exists(doorkeeper))
+    cell, _found = await first_call(supervisor, tmp_path)
+    assert cell is ready
 
 
 async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path) -> None:

@@ -4,16 +4,28 @@ import pytest
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.messages import MAX_BYTES, Become, Confined, Forked, IsInit, NotEntered, pack, unpack
+from toolcell_sandbox.messages import (
+    MAX_BYTES,
+    Become,
+    Confined,
+    Forked,
+    IsInit,
+    NotEntered,
+    Particulars,
+    Paths,
+    pack,
+    sealed,
+    unpack,
+    unsealed,
+)
+from toolcell_sandbox.network import NoNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind, View
 
 NO_TEXT = "/work/\udcff"  # the path b"/work/\xff"
 VIEW = View((Bind(NO_TEXT, True, True, (1, 2), (3, 4), NO_TEXT),), (("/bin", "usr/bin"),), "")
 BECOME = Become(
-    CellProfile(env={"A": "b"}).changes_to_wire(CellProfile()),
     Identity("root", 1, 2, 3).to_wire(),
-    VIEW.to_wire(),
     ["/sys/fs/cgroup/a"],
     ["pids"],
     9,
@@ -35,11 +47,31 @@ def test_a_message_arrives_as_it_was_sent(message: IsInit | Forked | NotEntered 
     assert unpack(pack(message)) == message
 
 
-def test_what_becomes_of_a_spare_is_what_was_ordered() -> None:
-    become = unpack(pack(BECOME))
-    assert CellProfile().changed_from_wire(become.profile) == CellProfile(env={"A": "b"})
-    assert Identity.from_wire(become.identity) == Identity("root", 1, 2, 3)
-    assert View.from_wire(become.view) == VIEW
+def test_what_only_the_cell_may_know_arrives_in_a_file_of_any_length() -> None:
+    profile = CellProfile.for_kind("worker").replace(env={"A": "b" * 1_000_000}, readable=("/srv/a",), hostname="h")
+    told = unsealed(sealed(Particulars(profile.to_wire(), VIEW.to_wire())))
+    assert profile.figures().changed_from_wire(told.profile) == profile
+    assert View.from_wire(told.view) == VIEW
+    assert unsealed(sealed(Paths([VIEW.binds[0].to_wire()]))) == Paths([VIEW.binds[0].to_wire()])
+
+
+def test_the_figures_of_a_profile_are_the_same_for_sessions_that_differ_in_names_and_paths() -> None:
+    profile = CellProfile.for_kind("worker").replace(proc=False)
+    network = ProxyNetwork(allow=["example.org"])
+    other = profile.replace(
+        env={"A": "b"},
+        pass_env=("C",),
+        readable=("/srv/a",),
+        writable=("/srv/b",),
+        system=("/srv/c",),
+        cwd="/srv/d",
+        hostname="h",
+        protected=("e",),
+        network=network,
+    )
+    assert other.figures() == profile.replace(network=network).figures().replace(network=ProxyNetwork())
+    assert other.figures().replace(network=NoNetwork()) == profile.figures()
+    assert (other.figures().limits, other.figures().grants) == (profile.limits, profile.grants)
 
 
 def test_the_longest_error_fits_into_one_message() -> None:

@@ -65,11 +65,9 @@ MESSAGES: list[Message] = [
     ),
     Recycle(1, account=False),
     BindSession([["/srv/a", True, True]], "/srv/a", ["/srv/a"], [".git"], {"agent_id": "agent"}),
-    Prepare({"identity": "root"}, ["proc"], None),
-    MakeCell(
-        1, {"cwd": "/"}, ["root", 7, 7, 0], [], ["pydantic"], [["/srv/a/.git", False, 1, 2, 3, ""]], True, [[0, 0]]
-    ),
-    BindPaths(1, [["/srv/a", True, True, 1, 2, [0, 0], ""]]),
+    Prepare({"identity": "root"}, ["proc"], None, ["/usr"]),
+    MakeCell(1, {"grants": ["read"]}, ["root", 7, 7, 0], [], ["pydantic"], True, True, [[0, 0]]),
+    BindPaths(1, [[0, 0]]),
     Started({"identity": "root"}, {"protocol": "4"}),
     CellsRefused("probe", "no", "seccomp", "Boot another kernel."),
     CellMade(1, 4711),

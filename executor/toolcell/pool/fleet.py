@@ -8,13 +8,14 @@ from functools import partial
 from typing import Protocol
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.wire.messages import Failed, MakeCell
+from toolcell.wire.messages import Failed
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
 from .cell import Cell
 from .deadlines import Deadline, Deadlines, Patience
+from .maker import CellRequest
 from .reactor import Reactor
 from .recovery import Recovery, SupervisorStatus
 from .run import SOON_S, Outcome
@@ -124,11 +125,11 @@ class Fleet:
         """Whether another cell can be requested now."""
         return bool(self.zygotes) and len(self._next().asked) < MOST_ASKED
 
-    def make(self, cell: Cell, request: MakeCell) -> None:
+    def make(self, cell: Cell, request: CellRequest) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
         owes = bool(zygote.asked)
-        zygote.make(request, cell.child_fds)
+        zygote.make(request.message, request.particulars, cell.child_fds)
         cell.close_child_ends()
         if zygote.patience is None:
             zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))

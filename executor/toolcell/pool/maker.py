@@ -1,15 +1,24 @@
-"""Make cells: give each a slot, and ask a zygote for it."""
+"""Make cells: give each a slot, plan what it sees, and ask a zygote for it.
+
+A zygote forks all cells, so a byte that it has read for one session could be read in the memory of another session's
+cell. It gets figures and descriptors. The environment and all paths are in a memory file that only the cell reads.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from toolcell.wire.frames import Field, Unpackable
 from toolcell.wire.messages import Failed, MakeCell
+from toolcell_sandbox import prespawn, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.messages import Particulars
+from toolcell_sandbox.network import HostNetwork
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.view import Found, View
 
 from .cell import Cell, CellOwner
 from .deadlines import Deadlines
@@ -22,15 +31,26 @@ CANNOT_MAKE = (OSError, SandboxError, Unpackable)
 """Errors if no descriptor is left, the cgroups are gone, or the profile has values that cannot be sent."""
 
 
+class CellRequest(NamedTuple):
+    """The message to a zygote for a cell, and what only the cell reads."""
+
+    message: MakeCell
+    particulars: Particulars
+
+
 class Zygotes(Protocol):
     """The fleet, as far as making a cell needs it."""
 
     @property
     def report(self) -> SandboxReport: ...
 
-    def make(self, cell: Cell, request: MakeCell) -> None:
+    def make(self, cell: Cell, request: CellRequest) -> None:
         """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         ...
+
+
+FOUND = 8
+"""The most profiles whose resolved system paths are remembered."""
 
 
 class Maker:
@@ -53,6 +73,7 @@ class Maker:
         self._deadlines = deadlines
         self._slots = slots
         self._standby = standby
+        self._found: dict[tuple[object, ...], Found] = {}  # resolved system paths
         self._unmapped: set[str] = set()  # sessions whose workspace cannot be mounted with mapped ids
 
     def has_unmapped(self, session_id: str) -> bool:
@@ -71,12 +92,13 @@ class Maker:
         """The user and group ids of the session's cell in this slot."""
         return Identity.for_slot(slot, "userns-root" if self.has_unmapped(session_id) else self.zygotes.report.identity)
 
-    def new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
-        """A new cell, and the request to a zygote for it. Raises `CANNOT_MAKE`."""
+    def new_cell(self, spec: CellSpec, owners: Iterable[tuple[int, int]] = ()) -> tuple[Cell, CellRequest]:
+        """A new cell, and the request to a zygote for it. `owners` are the likely owners of the paths that it gets
+        later. Raises `CANNOT_MAKE`."""
         self.last_id += 1
         slot, cgroup = self._slots.take(spec.profile.limits)
         try:
-            request = self._request_for(spec, slot, cgroup)
+            request = self._request_for(spec, slot, cgroup, owners)
             cell = Cell(
                 self.last_id,
                 slot,
@@ -93,7 +115,7 @@ class Maker:
             raise
         return cell, request
 
-    def ask_for(self, cell: Cell, request: MakeCell) -> None:
+    def ask_for(self, cell: Cell, request: CellRequest) -> None:
         """Have a zygote make the cell. If the request fails, the cell is told in the next turn of the loop."""
         try:
             self.zygotes.make(cell, request)
@@ -101,18 +123,38 @@ class Maker:
             failure = not_made(error)
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is running
 
-    def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> MakeCell:
+    def _request_for(
+        self, spec: CellSpec, slot: int, cgroup: Cgroup | None, owners: Iterable[tuple[int, int]]
+    ) -> CellRequest:
         preload = preload_of(spec.tools)
-        return MakeCell(
+        identity = self.identity_of(spec.key.session_id, slot)
+        whole = view.plan(spec.profile, identity, spec.protected, self.system_of(spec.profile, identity))
+        message = MakeCell(
             self.last_id,
-            profile=cast("dict[str, Field]", spec.profile.to_wire(short=True)),
-            identity=cast("list[Field]", self.identity_of(spec.key.session_id, slot).to_wire()),
+            figures=cast("dict[str, Field]", spec.profile.figures().to_wire(short=True)),
+            identity=cast("list[Field]", identity.to_wire()),
             cgroups=[*cgroup.paths] if cgroup else [],
             preload=None if preload is None else [*preload],
-            protected=[cast("Field", each.to_wire()) for each in spec.protected],
+            fits_prespawned=prespawn.fits(whole, self._mounted_ahead(identity)),
             unbound=spec.unbound,
-            owners=[],
+            owners=[[*owner] for owner in {*view.owners(whole), *owners}],
         )
+        return CellRequest(message, Particulars(spec.profile.to_wire(), whole.to_wire()))
+
+    def _mounted_ahead(self, identity: Identity) -> View:
+        profile = CellProfile()
+        return prespawn.mounted_ahead(view.plan(profile, identity, (), self.system_of(profile, identity)))
+
+    def system_of(self, profile: CellProfile, identity: Identity) -> Found:
+        """The resolved system paths of a profile. Raises SandboxError."""
+        key = (profile.system, isinstance(profile.reach, HostNetwork), identity.mode)
+        found = self._found.pop(key, None)
+        if found is None or not found.holds():
+            found = view.find_system(profile, identity)
+        self._found[key] = found  # the last used one last
+        if len(self._found) > FOUND:
+            del self._found[next(iter(self._found))]
+        return found
 
 
 def preload_of(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
@@ -125,6 +167,8 @@ def preload_of(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
 
 def not_made(error: Exception) -> Failed:
     """The failure that a call gets for an error in `CANNOT_MAKE`."""
+    if isinstance(error, SandboxError) and error.step == view.PLAN:
+        return Failed(error.step, str(error), error.mechanism, error.cure)
     if isinstance(error, Unpackable):
         cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
         return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)

@@ -104,11 +104,10 @@ class Prewarmer:
             return
         spec = reserve.unbound(like)
         try:
-            surroundings = Surroundings.of(spec.profile, identity)
+            surroundings = Surroundings.of(spec.profile, identity, self._maker.system_of(spec.profile, identity))
             planned = view.plan(like.profile, identity, (), surroundings.system)
-            cell, request = self._maker.new_cell(spec)
+            cell, request = self._maker.new_cell(spec, view.owners(planned))
         except CANNOT_MAKE:
             return  # a call that needs such a cell gets the error
         self.reserve.add(cell, replace(surroundings, identity=self._maker.identity_of("", cell.slot)))
-        owners = sorted({bind.owner for bind in planned.binds if bind.owner})
-        self._maker.ask_for(cell, request._replace(owners=[list(owner) for owner in owners]))
+        self._maker.ask_for(cell, request)

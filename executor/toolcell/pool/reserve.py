@@ -14,7 +14,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
-from toolcell_sandbox.view import Bind, Found, View, find_system, plan, rest
+from toolcell_sandbox.view import Bind, Found, View, plan, rest
 
 from .cell import Cell
 from .run import CellKey, CellSpec
@@ -66,9 +66,8 @@ class Surroundings:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, profile: CellProfile, identity: Identity) -> "Surroundings":
-        """The present surroundings of a profile. Raises SandboxError if the system's paths cannot be inspected."""
-        system = find_system(profile, identity)
+    def of(cls, profile: CellProfile, identity: Identity, system: Found) -> "Surroundings":
+        """The present surroundings of a profile, whose resolved system paths are `system`. Raises SandboxError."""
         return cls(identity, system, plan(profile, identity, (), system), profile.environment(os.environ))
 
 

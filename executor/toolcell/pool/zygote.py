@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
@@ -35,6 +35,8 @@ from toolcell.wire.messages import (
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.messages import Particulars, Paths, sealed
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind
 
 from .deadlines import Patience
@@ -159,7 +161,8 @@ class ZygoteProcess:
         known = None if report is None else cast("dict[str, Field]", dict(report))
         try:
             ours = self._exec()
-            self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
+            libraries: list[Field] | None = None if preload is None else [*preload]
+            self._send(Prepare(known, [*sorted(allow_missing)], libraries, [*CellProfile().system]))
             self._reactor.watch(ours.fileno(), self._on_readable, self)
         except Exception as error:
             self.kill()
@@ -193,19 +196,29 @@ class ZygoteProcess:
             raise answer
         return cast("Mapping[str, object]", answer)
 
-    def make(self, request: MakeCell, fds: Sequence[int]) -> None:
+    def make(self, request: MakeCell, particulars: Particulars, fds: Sequence[int]) -> None:
         """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows.
 
         Raises Unpackable or OSError if the request cannot be sent; then none of them follows.
         """
-        self._send(request, fds)
+        self._send_sealed(request, particulars, fds)
         self.asked.add(request.id)
 
-    def bind(self, id: int, binds: Iterable[Bind]) -> None:
+    def bind(self, id: int, binds: Sequence[Bind]) -> None:
         """Ask the zygote to bind these paths in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the
         cell's death. Raises as `make` does.
         """
-        self._send(BindPaths(id, [cast("Field", bind.to_wire()) for bind in binds]))
+        owners = {bind.owner for bind in binds if bind.owner}
+        self._send_sealed(BindPaths(id, [[*owner] for owner in owners]), Paths([bind.to_wire() for bind in binds]))
+
+    def _send_sealed(
+        self, message: MakeCell | BindPaths, content: Particulars | Paths, fds: Sequence[int] = ()
+    ) -> None:
+        fd = sealed(content)
+        try:
+            self._send(message, [*fds, fd])
+        finally:
+            os.close(fd)
 
     def _send(self, message: Prepare | MakeCell | BindPaths, fds: Sequence[int] = ()) -> None:
         assert self._socket is not None

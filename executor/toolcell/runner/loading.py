@@ -1,12 +1,14 @@
 """Load the tools in a cell: by import path, or from a pickle. This runs after lockdown, because both run their code."""
 
 import importlib
+import io
 import os
 import pickle
 import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import cast, final
 
 from toolcell.sources import source_digest, source_files
@@ -50,7 +52,7 @@ def load(entries: list[dict[str, object]]) -> Loaded:
 
 def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if entry["how"] == "pickle":
-        found: object = pickle.loads(cast("bytes", entry["where"]))
+        found: object = _Unpickler(io.BytesIO(cast("bytes", entry["where"]))).load()
     else:
         module, _, path = str(entry["where"]).partition(":")
         if "directory" in entry:
@@ -67,6 +69,14 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if callable(found):
         return Tool(found, name=str(entry["name"]), derive=False)
     raise TypeError(f"{entry['where']!r} is not a tool but a {type(found).__name__}")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds this process's own object for each reference of `sessions.used.references`."""
+
+    def persistent_load(self, pid: str) -> object:
+        module, _, path = pid.partition(":")
+        return attrgetter(path)(importlib.import_module(module))
 
 
 def _check_source(module: str, directory: str, digest: str) -> None:

@@ -1,20 +1,25 @@
 """The zygote: a clean, single-threaded, exec'd interpreter with the libraries of its tools loaded, which forks cells.
 
-It holds no secret and trusts its supervisor. It handles one request at a time: a cell's first milliseconds (the plan,
-the fork) run here, the rest runs in the cell. While there is no request, it prespawns the next cell. When the
-supervisor's end of the socket closes, the zygote exits, and every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
+It holds no secret and trusts its supervisor. All cells inherit its memory, so it reads figures and descriptors only:
+what belongs to a session is in memory files that it passes on unread, to the cell or to the doorkeeper.
+
+It handles one request at a time: a cell's first milliseconds (the fork) run here, the rest runs in the cell. While
+there is no request, it prespawns the next cell. When the supervisor's end of the socket closes, the zygote exits, and
+every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
 """
 
 # The large imports of a call, made once here so that all cells and call processes share their pages.
 import gc
+import marshal
 import os
 import select
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from toolcell.fast.switches import is_on
 from toolcell.wire.code import running_code
@@ -32,17 +37,19 @@ from toolcell.wire.messages import (
     to_fields,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.binding import Door
+from toolcell_sandbox.binding import Door, bring
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.mechanisms.fds import keep_only
+from toolcell_sandbox.messages import unsealed
+from toolcell_sandbox.order import Sealed
 from toolcell_sandbox.prespawn import Prespawned
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import Child, spawn
-from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
 from .cow import pages, requests
@@ -70,6 +77,15 @@ def _tell_failure(error: SandboxError) -> None:
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
+def _owners(rows: list[Field]) -> tuple[tuple[int, int], ...]:
+    return tuple((uid, gid) for uid, gid in cast("list[list[int]]", rows))
+
+
+def _close_all(received: list[int]) -> None:
+    while received:
+        os.close(received.pop())
+
+
 def freeze() -> None:
     """Exclude all present objects from garbage collection, which would write to pages that cells share. Do not call
     this at every fork: each cycle that is garbage by then would leak (apache/airflow#60505).
@@ -77,6 +93,13 @@ def freeze() -> None:
     There is no collection first. It would take a tenth of the zygote's start, and free some hundred objects.
     """
     gc.freeze()
+
+
+def _not_in_place(error: SandboxError | OSError) -> SandboxError:
+    if isinstance(error, SandboxError):
+        return error
+    # what lies at a mount point, no descriptors, or a doorkeeper that was killed
+    return SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
 
 
 class Zygote:
@@ -90,7 +113,10 @@ class Zygote:
         self.allow_missing: frozenset[str] = frozenset()
         self.prespawned: Prespawned | None = None
         self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
-        self.next_kind: tuple[Identity, tuple[str, ...], bool] | None = None  # of the next prespawned cell
+        self.orders: socket.socket | None = None  # to the doorkeeper
+        self.keeper = -1  # its pidfd
+        self.next_kind: tuple[Identity, bool] | None = None  # of the next prespawned cell: the identity, `proc`
+        self.system: tuple[str, ...] = ()  # the paths that prespawned cells mount
         self.poll = select.poll()
         # A cell gets its descriptors 1 to 5 from us, by number. Our own 1 and 2 are kept above them.
         self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, fds.FRAMES_OUT + 1) for fd in (1, 2)]
@@ -119,6 +145,9 @@ class Zygote:
                     signal.pidfd_send_signal(self.close_door(id), signal.SIGKILL)  # must not hold that mount either
                 elif fd in self.cells:
                     self.poll.unregister(fd)
+                    if fd == self.keeper and self.orders is not None:
+                        self.orders.close()
+                        self.orders = None  # the next paths have another doorkeeper
                     for id in [id for id, (pidfd, _door) in self.doors.items() if pidfd == fd]:
                         self.close_door(id)
                     os.waitpid(self.cells.pop(fd), 0)
@@ -128,14 +157,14 @@ class Zygote:
     def prespawn(self) -> None:
         """Prespawn the next cell, of the last cell's kind, while there is no request. It has no data of a session."""
         assert self.next_kind is not None
-        (identity, system, proc), self.next_kind = self.next_kind, None
+        (identity, proc), self.next_kind = self.next_kind, None
         self.end_prespawned()  # it did not fit
         try:
             self.prespawned = Prespawned(
                 cell.main,
                 _tell_failure,
                 identity=identity,
-                system=system,
+                system=self.system,
                 proc=proc,
                 report=self.report,
                 allow_missing=self.allow_missing,
@@ -145,7 +174,7 @@ class Zygote:
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
         if is_on("requests"):
-            requests.rehearse(CellProfile(system=system, proc=proc), [door for _pidfd, door in self.doors.values()])
+            requests.rehearse(CellProfile(proc=proc).figures())
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:
@@ -188,19 +217,19 @@ class Zygote:
                     self.on_prepare(request)
                 case MakeCell() as request:
                     return self.on_cell(request, received)
-                case BindPaths(id, binds):
-                    self.on_bind(id, binds)
+                case BindPaths(id, owners):
+                    self.on_bind(id, _owners(owners), received)
                 case wrong:
                     print(f"the supervisor does not keep to the protocol: {wrong}", file=sys.stderr, flush=True)
                     os._exit(76)  # EX_PROTOCOL, sysexits.h
             return None
         finally:
-            for fd in received:
-                os.close(fd)
+            _close_all(received)
 
     def on_prepare(self, request: Prepare) -> None:
         """Take the sandbox report of another zygote, or probe, and load the libraries of the supervisor's tools."""
         self.allow_missing = frozenset(map(str, request.allow_missing))
+        self.system = tuple(map(str, request.system))
         try:
             report = start_probe() if request.report is None else None
             self.preload(request.preload)  # while the probe's child works
@@ -222,15 +251,17 @@ class Zygote:
     def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
         """Fork a cell onto the descriptors that came with the request."""
         prespawned = None if self.preload(request.preload) else self.prespawned  # which lacks the new libraries
-        profile = CellProfile.from_wire(request.profile)
+        figures = CellProfile.from_wire(request.figures)
         identity = Identity.from_wire(request.identity)
-        if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
-            self.next_kind = identity, profile.system, profile.proc
-        for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
+        if is_on("prespawn") and Prespawned.is_possible(figures, identity, self.report):
+            self.next_kind = identity, figures.proc
+        *streams, particulars = received
+        owners = _owners(request.owners)
+        for source, target in zip(streams, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
             child = spawn(
-                profile,
+                figures,
                 cell.main,
                 _tell_failure,
                 identity=identity,
@@ -238,9 +269,9 @@ class Zygote:
                 keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
-                protected=[Bound.from_wire(cast("list[Any]", row)) for row in request.protected],
                 prespawned=prespawned,
                 unbound=request.unbound,
+                sealed=Sealed(particulars, owners, request.fits_prespawned),
             )
         except SandboxError as error:
             self.answer(CellFailed(request.id, *fields_of_failure(error)))
@@ -254,41 +285,76 @@ class Zygote:
             self.poll.unregister(prespawned.mounts)
             self.prespawned = None
         self.cells[child.pidfd] = child.pid
-        if request.unbound:
-            self.keep_door(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer(CellMade(request.id, child.pid), given)
         if child.listener >= 0:
             os.close(child.listener)  # only the supervisor may accept the cell's connections
+        if request.unbound:
+            _close_all(received)
+            self.keep_door(request.id, child, identity, owners)
         return child.pidfd
 
     def keep_door(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
         """Keep the door of a cell that will get its session's paths. `owners` are the likely owners of these."""
         try:
+            self.doorkeeper()
             door = Door(child.pid, identity)
         except OSError:
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
             return
         self.doors[id] = child.pidfd, door
         self.poll.register(door.mounts, select.POLLPRI)
-        try:
-            door.prepare((uid, gid) for uid, gid in owners)
-        except SandboxError:
-            pass  # the error is reported when the paths are needed
+        with suppress(SandboxError):  # the error is reported when the paths are needed
+            door.prepare(owners)
 
-    def on_bind(self, id: int, binds: list[Field]) -> None:
-        """Mount a session's paths in an unbound cell."""
+    def on_bind(self, id: int, owners: Sequence[tuple[int, int]], received: Sequence[int]) -> None:
+        """Hand a session's paths to the doorkeeper, with the door of their cell."""
         if id not in self.doors:
             return  # it has died, as its pidfd reports
+        door = self.doors[id][1]
         try:
-            self.doors[id][1].bring(binds_of(binds))
-        except (SandboxError, OSError) as error:  # OSError: what lies at a mount point, or no descriptors
-            if isinstance(error, OSError):
-                error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
-            self.answer(CellFailed(id, *fields_of_failure(error)))
-        else:
-            self.answer(PathsBound(id))
+            door.prepare(owners)
+            given = [*received, door.inside, *(door.id_maps[owner] for owner in owners)]
+            socket.send_fds(self.doorkeeper(), [marshal.dumps((id, [*owners]))], given)
+        except (SandboxError, OSError) as error:
+            self.answer(CellFailed(id, *fields_of_failure(_not_in_place(error))))
         self.close_door(id)
+
+    def doorkeeper(self) -> socket.socket:
+        """The socket of the doorkeeper, a fork that mounts paths in cells. It reads them; no cell is forked from it."""
+        if self.orders is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                pid = os.fork()
+                if pid == 0:
+                    self.keep_doors(theirs)
+            self.orders, self.keeper = ours, os.pidfd_open(pid)
+            self.cells[self.keeper] = pid
+            self.poll.register(self.keeper, select.POLLIN)
+        return self.orders
+
+    def keep_doors(self, orders: socket.socket) -> NoReturn:
+        """In the doorkeeper: mount paths and tell the supervisor, until the zygote is gone."""
+        try:
+            lifetime.die_with_parent(-1)
+            keep_only((self.connection.fileno(), orders.fileno()))
+            while True:
+                told, received, _flags = receive_fds(orders, REQUEST_BYTES, 128)
+                if not told:
+                    break
+                id, owners = marshal.loads(told)
+                paths, inside, *id_maps = received
+                answer: PathsBound | CellFailed = PathsBound(id)
+                try:
+                    binds = binds_of(unsealed(paths).binds)
+                    bring(inside, dict(zip(owners, id_maps, strict=True)), binds)
+                except (SandboxError, OSError) as error:
+                    answer = CellFailed(id, *fields_of_failure(_not_in_place(error)))
+                for fd in received[1:]:
+                    os.close(fd)
+                socket.send_fds(self.connection, [self.link.send(answer)], [])
+        finally:
+            os._exit(0)
 
     def answer(
         self, message: Started | CellsRefused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()

@@ -28,7 +28,7 @@ from toolcell_tools.typed import as_tool
 from .foreign import ForeignTool
 from .policy import code_roots
 from .preloading import libraries_of
-from .used import FILE, NOTHING, Use, plain, resource, use_of
+from .used import NOTHING, Use, plain, references, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = threading.RLock()  # re-entrant: a user's reducer may start a supervisor
@@ -121,9 +121,10 @@ def goes_along(module: str) -> bool:
 
 def _check_held(tool: Tool[..., Any], use: Use) -> None:
     """Refuse a resource of this process, such as a lock. The error has the name by which the tool uses it."""
+    known = references()
     for name, value in use.held:
         what = resource(value)
-        if what:
+        if what and id(value) not in known:
             raise UsageError(
                 f"The tool {tool.name!r} uses {name!r}, which is {what} of this process, and no cell can have it. Make "
                 "it inside the function, or pass what the tool needs of it as an argument."
@@ -165,9 +166,10 @@ def _culprit(use: Use) -> str:
 class _Pickler(cloudpickle.Pickler):
     """Pickles only what the tool uses.
 
-    Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. A file is refused; its
-    content is not sent instead. In modules and classes that are sent by value, a resource of this process is left out
-    if no name in the tool's code refers to it. The locals around a pydantic model, which pydantic keeps for forward
+    Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. So are the objects of
+    which each process has its own, such as `os.environ`: the cell finds its own. A resource of this process is refused;
+    its content is not sent instead. In modules and classes that are sent by value, such a resource is left out if no
+    name in the tool's code refers to it. The locals around a pydantic model, which pydantic keeps for forward
     references, are left out too. Code keeps the name of its file, which cloudpickle 3.1.3 replaces: tracebacks show the
     name, and the source of the function is found by it.
     """
@@ -175,12 +177,24 @@ class _Pickler(cloudpickle.Pickler):
     def __init__(self, file: io.BytesIO, names: set[str]) -> None:
         super().__init__(file)
         self._names = names
+        self._references = references()
+
+    def persistent_id(self, obj: Any) -> str | None:
+        found = self._references.get(id(obj))
+        if found is None and type(obj) is dict:
+            self._refuse(obj)  # here, because no reducer sees a dict
+        return found
+
+    def _refuse(self, obj: Any) -> None:
+        what = resource(obj)
+        if what:
+            name = getattr(obj, "name", obj) if isinstance(obj, io.IOBase) else type(obj).__name__
+            raise pickle.PicklingError(f"{name!r} is {what} of this process")
 
     def reducer_override(self, obj: Any) -> Any:
         if obj is dataclasses.MISSING:
             return "MISSING"
-        if resource(obj) == FILE:
-            raise pickle.PicklingError(f"{getattr(obj, 'name', obj)!r} is {FILE} of this process")
+        self._refuse(obj)
         if isinstance(obj, CodeType):
             return self._code(obj)
         if isinstance(obj, ModuleType) and goes_along(obj.__name__):
@@ -200,14 +214,19 @@ class _Pickler(cloudpickle.Pickler):
         return make, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
 
     def _needed(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in members.items() if name in self._names or not _needs_this_process(value)}
+        return {
+            name: value
+            for name, value in members.items()
+            if name in self._names or not _needs_this_process(value, self._references)
+        }
 
 
-def _needs_this_process(value: object) -> bool:
-    """Whether this is a resource of this process, or code that uses one."""
+def _needs_this_process(value: object, known: Mapping[int, str]) -> bool:
+    """Whether this is a resource of this process, or code that uses one. `known` are the `references`."""
     if isinstance(value, (FunctionType, staticmethod, classmethod, property, type)):
-        return any(resource(held) for _name, held in use_of(plain(cast("object", value)), goes_along).held)
-    return bool(resource(value))
+        used = use_of(plain(cast("object", value)), goes_along).held
+        return any(resource(held) for _name, held in used if id(held) not in known)
+    return id(value) not in known and bool(resource(value))
 
 
 def _dump(value: object, use: Use) -> bytes:

@@ -1,8 +1,11 @@
 """Find the objects that a tool's code uses, by its names: they are sent with it when it goes to a cell by value."""
 
+import builtins
 import dis
 import importlib.util
 import io
+import os
+import posix
 import socket
 import sys
 import threading
@@ -17,7 +20,6 @@ from toolcell_tools.definition import Tool
 T = TypeVar("T")
 ByValue = Callable[[str], bool]
 """Whether the module of this name is sent with a tool, because a cell cannot import it."""
-FILE = "an open file"
 _ABSENT = object()
 _GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _LOCKS: tuple[type, ...] = (
@@ -30,15 +32,36 @@ _LOCKS: tuple[type, ...] = (
 )
 
 
+def references() -> dict[int, str]:
+    """The objects of this process of which each process has its own, by id: how a cell finds its own, as module and
+    dotted name. A tool that holds one is sent with this reference, never with the content."""
+    streams = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+    names = ("modules", "path", "argv", "orig_argv", "meta_path", "path_hooks", "path_importer_cache", *streams)
+    found = {id(vars(builtins)): "builtins:__dict__", id(posix.environ): "posix:environ"}
+    for name in reversed(names):  # the first name of an object wins
+        if (value := vars(sys).get(name)) is not None:  # as a stream is in a program without a terminal
+            found[id(value)] = f"sys:{name}"
+    found[id(vars(os.environ)["_data"])] = "os:environ._data"  # environb and copies of environ share it
+    return found | {id(os.environ): "os:environ", id(os.environb): "os:environb"}
+
+
 def resource(value: object) -> str:
-    """The kind of `value` if it is a file, lock, socket or thread, which cannot leave this process; else ""."""
-    if _is(value, io.IOBase) and not issubclass(type(value), (io.StringIO, io.BytesIO)):
-        return "" if value is sys.stdout or value is sys.stderr else FILE
-    if _is(value, socket.socket):
+    """The kind of `value` if it cannot leave this process, as a file, lock, socket or thread; else ""."""
+    kind = type(value)
+    if kind is dict:
+        of = sys.modules.get(str(cast("dict[str, object]", value).get("__name__")))
+        return "the namespace of a module" if getattr(of, "__dict__", None) is value else ""
+    if issubclass(kind, (io.StringIO, io.BytesIO)):
+        return ""
+    if issubclass(kind, io.IOBase):
+        return "an open file"
+    if issubclass(kind, socket.socket):
         return "a socket"
-    if issubclass(type(value), _LOCKS):
+    if issubclass(kind, _LOCKS):
         return "a lock"
-    return "a thread" if _is(value, threading.Thread) else ""
+    if issubclass(kind, threading.Thread):
+        return "a thread"
+    return "an open descriptor" if any("fileno" in vars(base) for base in kind.__mro__) else ""
 
 
 def _is(value: object, kind: type[T]) -> TypeGuard[T]:

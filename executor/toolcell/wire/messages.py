@@ -14,7 +14,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -214,35 +214,41 @@ class Recycle(NamedTuple):
 
 class Prepare(NamedTuple):
     """The first message to a zygote. `report` is the sandbox report of another zygote, None for the first one, which
-    probes. `preload` are the libraries that its cells will need, None for all that it knows."""
+    probes. `preload` are the libraries that its cells will need, None for all that it knows. `system` are the paths
+    that prespawned cells mount."""
 
     report: dict[str, Field] | None
     allow_missing: list[Field]
     preload: list[Field] | None
+    system: list[Field]
 
 
 class MakeCell(NamedTuple):
-    """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr.
+    """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr. A sixth is a memory
+    file with the `Particulars`, all that belongs to its session. Only the cell reads it: what the zygote has once read,
+    each later cell inherits.
 
-    `profile` is a short `CellProfile.to_wire`, `identity` an `Identity.to_wire`, each of `protected` a `Bound.to_wire`.
-    An `unbound` cell gets its session's paths by `BindPaths`. The likely owners of these are `owners`, each [uid, gid].
+    `figures` are a short `CellProfile.to_wire` of `CellProfile.figures`, `identity` is an `Identity.to_wire`. An
+    `unbound` cell gets its session's paths by `BindPaths`. `owners` are the owners of its files, and the likely ones of
+    these paths, each [uid, gid]. `fits_prespawned` says whether a prespawned cell can become it.
     """
 
     id: int
-    profile: dict[str, Field]
+    figures: dict[str, Field]
     identity: list[Field]
     cgroups: list[Field]
     preload: list[Field] | None
-    protected: list[Field]
+    fits_prespawned: bool
     unbound: bool
     owners: list[Field]
 
 
 class BindPaths(NamedTuple):
-    """Mount these paths in an unbound cell, each a `Bind.to_wire`, outermost first."""
+    """Mount paths of these owners in an unbound cell. A memory file with the `Paths`, outermost first, comes with this
+    message. Only the zygote's doorkeeper reads it."""
 
     id: int
-    binds: list[Field]
+    owners: list[Field]
 
 
 class Started(NamedTuple):
@@ -385,8 +391,8 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     48: (Load, (_list, _map, _str, _bool, _bool, _bool, _number, _int, _int, _str, _list, _list, _map)),
     49: (Recycle, (_int, _bool)),
     50: (BindSession, (_list, _str, _list, _list, _map)),
-    64: (Prepare, (_map | _none, _list, _list | _none)),
-    65: (MakeCell, (_int, _map, _list, _list, _list | _none, _list, _bool, _list)),
+    64: (Prepare, (_map | _none, _list, _list | _none, _list)),
+    65: (MakeCell, (_int, _map, _list, _list, _list | _none, _bool, _bool, _list)),
     66: (BindPaths, (_int, _list)),
     80: (Started, (_map, _map)),
     81: (CellsRefused, (_str, _str, _str, _str)),

@@ -4,6 +4,7 @@ The waiting cell is prewarmed if there is a standby, and otherwise prespawned. T
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,14 +25,19 @@ async def called(supervisor: Supervisor, workspace: str) -> int:
     )
 
 
+def pid_namespace(pid: int | str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/pid")
+
+
 async def waiting(supervisor: Supervisor) -> set[int]:
-    """The waiting cells, once they have not changed for a while."""
+    """The waiting cells, once they have not changed for a while: a zygote's children in pid namespaces of their own."""
     before: set[int] = set()
     while True:
         await anyio.sleep(0.2)
         cells = {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
         zygotes = [psutil.Process(zygote.pid) for zygote in runtime_of(supervisor).pool.fleet.zygotes]
-        found = {child.pid for zygote in zygotes for child in zygote.children()} - cells
+        children = {child.pid for zygote in zygotes for child in zygote.children()}
+        found = {pid for pid in children - cells if pid_namespace(pid) != pid_namespace("self")}
         if found and found == before:
             return found
         before = found

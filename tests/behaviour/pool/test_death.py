@@ -103,7 +103,7 @@ async def test_the_log_has_the_last_words_of_a_zygote_that_had_made_cells(
         (await session.call("echo", {"value": 1})).unwrap()
         (zygote,) = runtime_of(supervisor).pool.fleet.zygotes
         assert zygote._socket is not None
-        zygote._socket.send(b"".join(encode(to_fields(Prepare(None, [], [])), ZYGOTE_LIMITS)))  # it had one
+        zygote._socket.send(b"".join(encode(to_fields(Prepare(None, [], [], [])), ZYGOTE_LIMITS)))  # it had one
         await until(lambda: "does not keep to the protocol" in caplog.text)
 
 

@@ -51,7 +51,6 @@ ODD = os.fsdecode(b"\xff")
 
 UNSENDABLE: dict[str, dict[str, Any]] = {
     "a variable that has changed since": {"pass_env": ("ODD",)},
-    "much environment": {"env": {f"V{number}": "x" * 10_000 for number in range(60)}},
 }
 
 
@@ -79,6 +78,22 @@ async def test_a_cell_whose_options_cannot_be_sent_ends_its_calls_and_no_others(
                 tasks.start_soon(works)
         assert not runtime_of(supervisor).pool.waiting
         assert {cell.spec.key.session_id for cell in runtime_of(supervisor).pool.cells.values()} == {whole.id}
+
+
+async def test_an_environment_larger_than_a_message_to_a_zygote_is_in_the_cell(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    environment = {f"V{number}": "x" * 10_000 for number in range(60)}
+    async with supervise([variables]) as supervisor:
+        profile = Profile.for_kind("main").replace(env=environment)
+        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        assert (await session.call("variables")).unwrap() == 600_000
+
+
+@tool
+def variables() -> int:
+    """Return the length of all variables that begin with V."""
+    return sum(len(value) for name, value in os.environ.items() if name.startswith("V"))
 
 
 @tool(needs={Capability.READ})

@@ -1,6 +1,12 @@
 """Tools that are shipped by value: what is sent, what is left out, what is refused by name, what is made again."""
 
+import contextvars
+import logging
+import multiprocessing
+import os
+import select
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +22,7 @@ from toolcell.blocking import Supervisor
 
 BESIDE = """
     import threading
+    from os import environ
 
     LIMIT = 5
     LOCK = threading.Lock()
@@ -33,6 +40,14 @@ BESIDE = """
             return 1
 """
 PROGRAM = """
+    import copy
+    import logging
+    import os
+    import sys
+    from os import environ, environb
+    from posix import environ as first
+    from sys import argv, modules, stdin
+
     import beside
     from toolcell import tool
 
@@ -52,6 +67,36 @@ PROGRAM = """
     @tool
     def lock() -> int:
         return beside.locked()
+
+    ALIAS = [os.environ]
+    LOG = logging.getLogger("of.the.program")
+    NAMESPACE = globals()
+
+    class Holder:
+        env = os.environ
+
+    def make(held, kept=os.environ):
+        @tool
+        def environments() -> list[str]:
+            found = [environ, ALIAS[0], Holder.env, beside.environ, held, kept, {"a": copied}["a"]]
+            secrets = [each.get("PROGRAM_SECRET", "none") for each in found]
+            raw = [each.get(b"PROGRAM_SECRET", b"none") for each in (environb, first, data)]
+            return [get("PROGRAM_SECRET", "none"), *secrets, *(each.decode() for each in raw), environ["HOME"]]
+        return environments
+
+    get, copied, data = os.environ.get, copy.copy(os.environ), os.environ._data
+    environments = make(os.environ)
+
+    @tool
+    def live() -> list[bool]:
+        ours = [modules is sys.modules, argv is sys.argv, stdin is sys.stdin, ERROR[0] is sys.stderr]
+        return [*ours, LOG is logging.getLogger("of.the.program"), not LOG.handlers, "pytest" in modules]
+
+    ERROR = [sys.stderr]
+
+    @tool
+    def namespace() -> list[str]:
+        return list(NAMESPACE)
 
     @tool
     def late() -> int:
@@ -95,11 +140,53 @@ def test_modules_beside_the_program_travel_without_the_locks_and_files_that_nobo
         assert session.call(program.rate, {"value": 9}).unwrap() == 17
 
 
+def test_an_environment_that_a_tool_refers_to_is_the_cells_own(
+    program: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROGRAM_SECRET", "of the supervisor")
+    with Supervisor([program.environments], standby=0) as supervisor:
+        for kind in ("main", "worker"):
+            session = supervisor.open_session(kind, workspace=workspace)
+            assert session.call("environments").unwrap() == ["none"] * 11 + ["/tmp"], kind
+
+
+def test_streams_modules_and_loggers_that_a_tool_refers_to_are_the_cells_own(program: Any, workspace: Path) -> None:
+    program.LOG.addHandler(logging.StreamHandler())
+    with Supervisor([program.live], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert session.call("live").unwrap() == [True] * 6 + [False]
+
+
+def test_what_is_alive_in_the_program_is_refused_by_the_name_of_what_holds_it() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs, select.epoll() as poll, tempfile.NamedTemporaryFile() as file:
+        held: list[tuple[object, str]] = [
+            (ours, "'use' uses 'held', which is an open descriptor"),
+            ([ours], "'held': 'Connection' is an open descriptor"),
+            (poll, "'use' uses 'held', which is an open descriptor"),
+            (file, "'held': '.*' is an open file"),
+            (contextvars.ContextVar("number"), "'held': cannot pickle '_contextvars.ContextVar'"),
+            ([vars(os)], "'held': 'dict' is the namespace of a module"),
+            (logging.StreamHandler(), "'held': 'RLock' is a lock"),
+        ]
+        for value, says in held:
+            _refused([_using(value)], says)
+
+
+def _using(held: object) -> Any:
+    def use() -> str:
+        """Return the name of the type of what it holds."""
+        return type(held).__name__
+
+    return use
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
         ("log", "'log' uses 'beside.LOG', which is an open file of this process.* Make it inside the function"),
         ("lock", "'lock' uses 'LOCK', which is a lock of this process"),
+        ("namespace", "'namespace' uses 'NAMESPACE', which is the namespace of a module of this process"),
         ("late", "'late' imports 'later' inside late.*Write `import later` at the top of the file"),
         ("relative", "'relative' imports 'later' inside relative"),
     ],

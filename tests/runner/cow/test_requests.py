@@ -8,5 +8,5 @@ from toolcell_sandbox.profile import CellProfile
 
 def test_it_leaves_no_descriptor_open() -> None:
     before = os.listdir("/proc/self/fd")
-    requests.rehearse(CellProfile(), ())
+    requests.rehearse(CellProfile())
     assert os.listdir("/proc/self/fd") == before

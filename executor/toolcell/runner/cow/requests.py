@@ -6,46 +6,31 @@ reference counts. So the next request would wait for the copies of all the pages
 
 import os
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import cast
 
-from toolcell.runner.options import binds_of
-from toolcell.wire.frames import HEADER, Field
+from toolcell.wire.frames import HEADER
 from toolcell.wire.messages import BindPaths, PathsBound, Prepare, Started
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.binding import Door
-from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.profile import CellProfile
-from toolcell_sandbox.view import Bind
-
-_BINDS = [cast("Field", Bind("/tmp", writable=True, directory=True, inode=(0, 0), owner=None).to_wire())]
 
 
-def rehearse(profile: CellProfile, doors: Iterable[Door]) -> None:
-    """Read and answer a request as the zygote does, read a profile, and enter the cells that wait for their paths."""
+def rehearse(profile: CellProfile) -> None:
+    """Read and answer a request as the zygote does, and read a profile."""
     asking, answering = ZygoteLink.of_supervisor(), ZygoteLink.of_zygote()
-    answering.receive(asking.send(Prepare(None, [], [])))
+    answering.receive(asking.send(Prepare(None, [], [], [])))
     asking.receive(answering.send(Started({}, {})))
     with suppress(OSError):  # no descriptor is left: the next request says so
         _exchange(asking, answering)
     CellProfile.from_wire(profile.to_wire(short=True))
-    for door in doors:
-        with suppress(SandboxError, OSError):  # its cell has died, as its pidfd reports
-            door.bring(())
 
 
 def _exchange(asking: ZygoteLink, answering: ZygoteLink) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        socket.send_fds(theirs, [asking.send(BindPaths(0, _BINDS))], [])
+        socket.send_fds(theirs, [asking.send(BindPaths(0, []))], [])
         data, received, _flags = receive_fds(ours, HEADER.size + ZYGOTE_LIMITS.frame_bytes, 8)
-        match answering.receive(data):
-            case BindPaths(_id, binds):
-                binds_of(binds)
-            case _:
-                pass
+        answering.receive(data)
         for fd in received:
             os.close(fd)
         socket.send_fds(ours, [answering.send(PathsBound(0))], [])
