@@ -156,7 +156,7 @@ class SessionCore:
     def __repr__(self) -> str:
         caller = self.caller
         state = f"{len(self._children)} children" if not caller.life.closed else caller.life.state.value
-        return f"<Session {caller.id} {caller.kind.value} of {caller.agent_id} · {state}>"
+        return f"<Session {caller.id} {caller.kind.value} of {'/'.join(caller.line)} · {state}>"
 
     # -- its place in the tree ----------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class ConsoleChannel:
         await self._threads.run(partial(self._print, f"{printable(sender)} has a file: {what}"))
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        lines = [f"{request.agent_id}/{request.session_id} wants to call {request.tool}: {request.reason}"]
+        lines = [f"{request.sender} wants to call {request.tool}: {request.reason}"]
         lines += [f"  {request.preview.summary}", *request.preview.details.splitlines()]
         lines += (request.preview.diff or "").splitlines()
         lines += [f"  {name} = {value!r}" for name, value in request.arguments.items()]

@@ -99,9 +99,7 @@ class WebhookChannel:
         return _id(await self._post("file", sender, **file))
 
     async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
-        answer = await self._post(
-            "approval", f"{request.agent_id}/{request.session_id}", patient=True, request=to_data(request)
-        )
+        answer = await self._post("approval", request.sender, patient=True, request=to_data(request))
         if answer.get("approved") is True:
             return Approved()
         message = answer.get("message")
