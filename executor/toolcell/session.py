@@ -525,7 +525,6 @@ class Session:
         child = core.open_child(opening)
         session = Session(child)
         await child.prepare()
-        await child.tell("on_session", "opened", None)
         return session
 
     async def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:

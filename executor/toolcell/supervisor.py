@@ -267,7 +267,6 @@ class Supervisor:
         )
         session = Session(core)
         await core.prepare()
-        await core.tell("on_session", "opened", None)
         return session
 
     @named
