@@ -59,8 +59,10 @@ def change() -> str:
 TOOLS = [look, act, destroy, change]
 
 
-def info(kind: SessionKind = SessionKind.MAIN, agent: str = "agent", channel: str = "") -> SessionInfo:
-    return SessionInfo("s", agent, kind, None, frozenset(), Path("/w"), channel)
+def info(
+    kind: SessionKind = SessionKind.MAIN, agent: str = "agent", channel: str = "", above: tuple[str, ...] = ()
+) -> SessionInfo:
+    return SessionInfo("s", agent, kind, None, frozenset(), Path("/w"), channel, ancestors=above)
 
 
 def decided(policy: TierPolicy, name: str, session: SessionInfo | None = None) -> Decision:
@@ -355,7 +357,8 @@ def test_the_explanation_has_the_decision_and_no_weaker_rule_decides(data: st.Da
         agents=data.draw(st.dictionaries(st.sampled_from(["agent", "ann"]), plain)),
     )
     call = ToolCall("c", "run", {"command": data.draw(st.sampled_from(["ls", "rm a", "x"]))})
-    session = info(data.draw(st.sampled_from(SessionKind)), data.draw(st.sampled_from(["agent", "ann"])))
+    above: tuple[str, ...] = data.draw(st.sampled_from([(), ("ann",), ("agent", "x")]))
+    session = info(data.draw(st.sampled_from(SessionKind)), data.draw(st.sampled_from(["agent", "ann"])), above=above)
     told = policy.explain(call, run.declaration, session)
     assert told.decision == policy.decide(call, run.declaration, session)
     strength = ["allow", "ask", "deny"].index
@@ -440,3 +443,72 @@ def test_in_a_hook_the_call_is_enough_for_an_explanation() -> None:
     assert of_workers.explain(call) == of_workers.explain(call, act.declaration, info())
     with pytest.raises(UsageError, match="no declaration"):
         TierPolicy().explain(ToolCall("c", "act", {}))
+
+
+HELPER = info(agent="delegate", above=("ann", "bob"))
+
+
+@pytest.mark.parametrize("agent", ["ann", "bob", "delegate"])
+@pytest.mark.parametrize("decision", ["deny", "ask"])
+@pytest.mark.parametrize("how", ["rule", "agents", "stricter"])
+def test_a_denial_or_a_question_for_an_agent_holds_for_those_below_it(agent: str, decision: Decision, how: str) -> None:
+    strict = TierPolicy(rules=[PolicyRule(decision, agent=agent, tool="act")])
+    if how == "agents":
+        strict = TierPolicy(agents={agent: TierPolicy(system=decision)})
+    policy = StricterPolicy(TierPolicy(), (strict,)) if how == "stricter" and decision == "deny" else strict
+    assert policy.decide(ToolCall("c", "act", {}), act.declaration, HELPER) == decision
+    assert policy.offers(act.declaration, HELPER) == (decision == "ask")
+    told = policy.explain(ToolCall("c", "act", {}), act.declaration, HELPER)
+    assert told.decision == decision and told.rule.endswith(f"agents.{agent}.system" if how == "agents" else "rules[0]")
+    assert decided(strict, "act", info(agent="carol", above=("dave",))) == "allow"
+
+
+def test_an_allowance_for_an_agent_does_not_pass_down() -> None:
+    policy = TierPolicy(system="ask", rules=[PolicyRule("allow", agent="bob", tool="act")])
+    assert decided(policy, "act", info(agent="bob")) == "allow"
+    assert decided(policy, "act", info(agent="bob", above=("ann",))) == "allow"
+    assert decided(policy, "act", HELPER) == "ask"
+    relaxed = TierPolicy(system="ask", agents={"bob": TierPolicy(system="allow")})
+    assert decided(relaxed, "act", HELPER) == "ask"
+
+
+def test_a_question_for_an_agent_lifts_no_denial_of_its_helper() -> None:
+    asks = PolicyRule("ask", agent="bob", tool="act")
+    assert decided(TierPolicy(system="deny", rules=[asks]), "act", info(agent="bob")) == "ask"
+    policy = TierPolicy(system="deny", rules=[asks])
+    assert decided(policy, "act", HELPER) == "deny" and not policy.offers(act.declaration, HELPER)
+
+
+def test_an_allowance_for_a_helper_holds_unless_an_agent_above_it_is_denied_or_asked() -> None:
+    allow = PolicyRule("allow", agent="delegate", tool="act")
+    assert decided(TierPolicy(system="ask", rules=[allow]), "act", HELPER) == "allow"
+    for decision in ("ask", "deny"):
+        strict = PolicyRule(decision, agent="ann", tool="act")
+        assert decided(TierPolicy(system="ask", rules=[allow, strict]), "act", HELPER) == decision
+
+
+@given(
+    rules=st.lists(
+        st.builds(
+            PolicyRule,
+            st.sampled_from(get_args(Decision)),
+            agent=st.sampled_from(["", "a", "b", "c", "a/b"]),
+            tier=st.sampled_from([None, PermissionTier.SYSTEM]),
+        ),
+        max_size=4,
+    ),
+    agents=st.dictionaries(
+        st.sampled_from(["", "a", "b", "a/b"]), st.builds(TierPolicy, system=st.sampled_from(get_args(Decision)))
+    ),
+    tier=st.sampled_from(get_args(Decision)),
+    line=st.lists(st.sampled_from(["", "a", "b", "c", "a/b"]), min_size=1, max_size=5),
+)
+def test_no_line_is_allowed_what_its_last_agent_alone_or_a_rule_for_one_of_them_is_not(
+    rules: list[PolicyRule], agents: dict[str, TierPolicy], tier: Decision, line: list[str]
+) -> None:
+    policy = TierPolicy(system=tier, rules=rules, agents=agents)
+    strictness = get_args(Decision).index
+    said = decided(policy, "act", info(agent=line[-1], above=tuple(line[:-1])))
+    of_line: list[Decision] = [rule.decision for rule in rules if rule.agent in line and rule.decision != "allow"]
+    of_line += [agents[each].system for each in line if each in agents]
+    assert strictness(said) >= max(map(strictness, [decided(policy, "act", info(agent=line[-1])), *of_line]))

@@ -98,6 +98,11 @@ class Session:
         return self._inner.agent_id
 
     @property
+    def line(self) -> tuple[str, ...]:
+        """As `toolcell.Session.line`."""
+        return self._inner.line
+
+    @property
     def user_id(self) -> str:
         return self._inner.user_id
 

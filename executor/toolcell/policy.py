@@ -28,6 +28,7 @@ _log = logging.getLogger("toolcell.policy")
 class Policy(Protocol):
     """Decides about one call. It runs on the event loop for every call, so it must be quick and without side effects.
 
+    A denial of an agent must hold for its helpers too, so it is decided by `session.line`, not by `session.agent_id`.
     Its decision is additional to the grants: "allow" gives no capability that the session does not hold. A policy may
     also have `offers(declaration, session) -> bool`: a tool for which it returns False is not offered to a model. With
     `explain(call, declaration, session) -> Explanation`, denials name the rule.
@@ -52,9 +53,10 @@ class Explanation:
 class PolicyRule:
     """A decision about the calls that fit every condition given.
 
-    `arguments` has a shell glob for each argument that it names, such as `{"path": "src/*"}` (`toolcell.patterns`). A
-    text that is too long to compare fits a rule that denies or asks, and fits no rule that allows. `name` is for
-    explanations.
+    `agent` is the session's agent id. A rule that denies or asks also fits the agents below that agent; a rule that
+    allows does not. `arguments` has a shell glob for each argument that it names, such as `{"path": "src/*"}`
+    (`toolcell.patterns`). A text that is too long to compare fits a rule that denies or asks, and fits no rule that
+    allows. `name` is for explanations.
     """
 
     decision: Decision
@@ -85,9 +87,13 @@ class PolicyRule:
             self.tool in ("", declaration.name)
             and self.tier in (None, declaration.tier)
             and self.kind in (None, session.session_kind)
-            and self.agent in ("", session.agent_id)
+            and (self.is_of(session) or (self.decision != "allow" and self.agent in session.line))
             and self.channel in ("", session.channel)
         )
+
+    def is_of(self, session: SessionInfo) -> bool:
+        """Whether the rule is about the session's own agent, not about an agent above it only."""
+        return self.agent in ("", session.agent_id)
 
     def fits(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> bool:
         """Whether this call fits."""
@@ -101,9 +107,10 @@ class TierPolicy:
     """A decision for each permission tier, with exceptions; ADR-0004's by default.
 
     `tools` decides by the tool's name, in place of the tier. `rules` decide by more than that: of the rules that fit a
-    call, the strictest, in place of the tier and of `tools`. But no rule lifts a "deny" in `tools`. `kinds`, `agents`
-    and `channels` hold other policies for a session kind, an agent id or the name of the session's channel. Of these
-    policies and this one, the strictest decision wins.
+    call, the strictest, in place of the tier and of `tools`. But no rule lifts a "deny" in `tools`, and a rule about an
+    agent above the session's lifts nothing. `kinds`, `agents` and `channels` hold other policies for a session kind, an
+    agent id or the name of the session's channel. A policy of `agents` also holds for the agents below that agent. Of
+    these policies and this one, the strictest decision wins.
     """
 
     read_only: Decision = "allow"
@@ -160,7 +167,8 @@ class TierPolicy:
             return False
         own: Decision | None = self.tools.get(declaration.name)
         decision: Decision = getattr(self, declaration.tier) if own is None else own
-        if decision == "deny" and (own is not None or all(rule.decision == "deny" for rule in concerned)):
+        of_session = [rule for rule in concerned if rule.is_of(session)]
+        if decision == "deny" and (own is not None or all(rule.decision == "deny" for rule in of_session)):
             return False
         return all(policy.offers(declaration, session) for _name, _key, policy in self._within(session))
 
@@ -219,17 +227,18 @@ class TierPolicy:
         """The decisions of this policy without the policies inside it, each with its place: the index of a rule, or a
         key."""
         found: list[tuple[int | str, Decision]] = []
+        passed_down: list[tuple[int | str, Decision]] = []
         if self.rules:
             for index, rule in enumerate(self.rules):
                 if rule.fits(call, declaration, session):
-                    found.append((index, rule.decision))
+                    (found if rule.is_of(session) else passed_down).append((index, rule.decision))
         own: Decision | None = self.tools.get(declaration.name)
         if own is None:
             if not found:
                 found.append((declaration.tier.value, getattr(self, declaration.tier)))
         elif own == "deny" or not found:
             found.append((f"tools.{declaration.name}", own))
-        return found
+        return found + passed_down
 
     def _name_of(self, policy: str, place: int | str) -> str:
         return f"{policy}.{place}" if isinstance(place, str) else f"{policy}.{rule_name(place, self.rules[place].name)}"
@@ -239,8 +248,9 @@ class TierPolicy:
         found: list[tuple[str, str, TierPolicy]] = []
         if self.kinds and (policy := self.kinds.get(session.session_kind)) is not None:
             found.append(("kinds", session.session_kind, policy))
-        if self.agents and (policy := self.agents.get(session.agent_id)) is not None:
-            found.append(("agents", session.agent_id, policy))
+        for agent in dict.fromkeys(session.line) if self.agents else ():
+            if (policy := self.agents.get(agent)) is not None:
+                found.append(("agents", agent, policy))
         if self.channels and (policy := self.channels.get(session.channel)) is not None:
             found.append(("channels", session.channel, policy))
         return found

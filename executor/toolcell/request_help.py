@@ -8,6 +8,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.preview import printable, shortened
 
+from .backends.records import namespace_of
 from .errors import UsageError
 from .session import Session, core_of
 
@@ -41,7 +42,7 @@ async def preload_memory(session: Session, query: str, *, limit: int = 5, max_ch
     caller = core.caller
     if Capability.MEMORY_READ not in caller.grants:
         raise UsageError(f"The session {caller.id} may not read the memory. Grant it memory.read, or leave this out.")
-    found = await caller.memory.search(query, limit=limit, namespace=caller.agent_id)
+    found = await caller.memory.search(query, limit=limit, namespace=namespace_of(caller.line))
     if not found:
         return ""
     lines = [f"- {printable(' '.join(record.text.split()))}" for record in found]

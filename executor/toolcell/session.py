@@ -86,6 +86,12 @@ class Session:
         return self._core.caller.agent_id
 
     @property
+    def line(self) -> tuple[str, ...]:
+        """The agent ids from the root of the tree to `agent_id`, which is the last. A child of the same agent as its
+        parent adds none. Policies, standing approvals and memory go by the line."""
+        return self._core.caller.line
+
+    @property
     def parent(self) -> "Session | None":
         above = self._core.parent
         return None if above is None else above.public
@@ -491,7 +497,8 @@ class Session:
     ) -> "Session":
         """Open a child session. An omitted workspace, agent id, memory, client, config, user id or invocation id is
         this session's; a Branch borrows the channel. Without `profile`, the child gets the profile of its kind,
-        narrowed to this session's. `context` is a summary for the child, of at most 64 KiB: `session.context`, and
+        narrowed to this session's. Another agent id is added to the line: what a policy denies to this session's agent,
+        it denies to the child. `context` is a summary for the child, of at most 64 KiB: `session.context`, and
         `ctx.context` in tools. The child expires after `ttl_s` seconds; without it, by its kind.
 
         Raises UsageError for a child of a Worker, a Main child, a tree more than 4 deep and a ninth child.
@@ -519,7 +526,6 @@ class Session:
         child = core.open_child(opening)
         session = Session(child)
         await child.prepare()
-        await child.tell("on_session", "opened", None)
         return session
 
     async def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:

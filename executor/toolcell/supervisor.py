@@ -233,7 +233,7 @@ class Supervisor:
     ) -> "Session":
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
-        Omitted are the supervisor's own: `channel` (else messages go to the log), `memory` (kept by agent), `web` and
+        Omitted are the supervisor's own: `channel` (else messages go to the log), `memory` (kept by line), `web` and
         `http`.
         `profile` replaces the kind's, for this session only. `usage_limits` bounds what its calls and those of the
         sessions below it use together. `user_id` and `invocation_id` name the person and the turn for which the
@@ -263,7 +263,6 @@ class Supervisor:
         )
         session = Session(core)
         await core.prepare()
-        await core.tell("on_session", "opened", None)
         return session
 
     @named

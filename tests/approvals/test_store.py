@@ -481,3 +481,28 @@ def test_the_digest_of_a_confirmation_has_what_the_tool_asks_and_what_it_was_giv
     for change in changes:
         assert replace(request, **change).digest != request.digest, change
     assert replace(request, call_id="c2").digest == request.digest
+
+
+@pytest.mark.parametrize("scope", [{"for_session": True}, {"pattern": {"to": "shop/*"}}], ids=["session", "pattern"])
+def test_a_standing_approval_holds_for_one_line_of_agents(store: Approvals, scope: dict[str, Any]) -> None:
+    request = store.submit(asked(agent_id="delegate", ancestors=("ann",)), SCHEMA)
+    assert request.line == ("ann", "delegate")
+    approval = store.approve(request.id, **scope)
+    assert approval is not None and store.standing() == [approval]
+    assert store.covering(asked(agent_id="delegate", ancestors=("ann",))) == approval
+    others = [
+        *(("bob", "delegate"), ("delegate",), ("ann",), ("ann", "bob", "delegate"), ("ann/delegate",)),
+        *(("", "ann", "delegate"), ("ann", ""), ("ann", "delegate", "delegate"), ('["ann","delegate"]',)),
+    ]
+    for *above, last in others:
+        assert store.covering(asked(agent_id=last, ancestors=tuple(above))) is None
+
+
+def test_an_answer_for_one_agents_helper_is_not_used_by_anothers_in_a_session_of_the_same_id(store: Approvals) -> None:
+    request = store.submit(asked(agent_id="delegate", ancestors=("ann",)), SCHEMA)
+    store.leave(request.id)
+    store.approve(request.id)
+    bobs = asked(agent_id="delegate", ancestors=("bob",))
+    assert store.submit(bobs, SCHEMA).id == bobs.id
+    assert store.refused(bobs) == [(request.id, "is for the agent ann/delegate")]
+    assert store.submit(asked(agent_id="delegate", ancestors=("ann",)), SCHEMA).id == request.id

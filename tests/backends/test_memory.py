@@ -8,6 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from toolcell.backends import (
     BackendError,
@@ -18,7 +20,7 @@ from toolcell.backends import (
     SQLiteMemory,
     Unreachable,
 )
-from toolcell.backends.records import room_of
+from toolcell.backends.records import namespace_of, room_of
 
 pytestmark = pytest.mark.anyio
 
@@ -290,3 +292,22 @@ async def test_a_file_of_a_newer_toolcell_is_left_alone(tmp_path: Path) -> None:
     newer.close()
     with pytest.raises(NotConfigured, match="newer toolcell"):
         SQLiteMemory(path)
+
+
+AGENTS = st.text(max_size=6) | st.sampled_from(["", "[", "a", "b", '["a","b"]', '","', "a/b"])
+
+
+@given(st.lists(st.lists(AGENTS, min_size=1, max_size=5), min_size=2, max_size=2))
+@example([["a", "b"], ['["a","b"]']])
+@example([["a", "b"], ["a/b"]])
+@example([["[a"], ["a"]])
+@example([["a", ""], ["a"]])
+def test_no_two_lines_of_agents_have_the_same_namespace(lines: list[list[str]]) -> None:
+    first, second = lines
+    assert (namespace_of(first) == namespace_of(second)) == (first == second)
+
+
+def test_the_namespace_of_an_agent_without_ancestors_is_its_id() -> None:
+    assert [namespace_of(line) for line in (["ann"], ["a/b"], ["ann", "d\u00e9l\u00e9gu\u00e9"])] == [
+        *("ann", "a/b", '["ann","d\u00e9l\u00e9gu\u00e9"]')
+    ]

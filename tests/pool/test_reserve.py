@@ -551,12 +551,16 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
 async def test_nothing_of_an_earlier_session_is_in_it(supervisor: Supervisor, tmp_path: Path) -> None:
     place = tmp_path / "place-of-the-first"
     place.mkdir()
-    first = await supervisor.open_session("main", workspace=place, agent_id="agent-of-the-first")
-    for word in ("place-of-the-first", "agent-of-the-first"):
+    above = await supervisor.open_session(
+        "main", workspace=place, agent_id="root-of-the-first", user_id="user-of-the-first"
+    )
+    first = await above.open_child("branch", agent_id="agent-of-the-first", context="context-of-the-first")
+    words = [f"{what}-of-the-first" for what in ("place", "agent", "root", "user", "context")]
+    for word in words:
         assert (await first.call("find", {"backwards": word[::-1]})).unwrap(), "it is in the cell whose it is"
     (ready,) = await stocked(supervisor)
     second = await supervisor.open_session("main", workspace=tmp_path)
-    for word in ("place-of-the-first", "agent-of-the-first", first.id):
+    for word in (*words, first.id):
         assert (await second.call("find", {"backwards": word[::-1]})).unwrap() == 0
     assert ready in runtime_of(supervisor).pool.cells.values()
 

@@ -68,7 +68,7 @@ async def served(operation: str, arguments: dict[str, Field]) -> Any:
 
     channel = ChannelAccess(Files(), ChannelPolicy())
     requester = Requester((), DictHttp(), Trail(unrecorded))
-    principal = Principal("s", "ann", channel, ListMemory(), DictWeb(), requester)
+    principal = Principal("s", ("ann",), channel, ListMemory(), DictWeb(), requester)
     return await serve(table_for(frozenset(Capability)), principal, operation, arguments)
 
 

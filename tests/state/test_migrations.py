@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,10 @@ async def test_a_supervisor_migrates_it_and_goes_on_with_it(old: Path, tmp_path:
         assert kept.id == "approved" and supervisor.approvals.take("approved") == (Approved(), "ann")
         with pytest.raises(Unusable, match="is used"):
             supervisor.approvals.take("used")
-        assert [each.pattern for each in supervisor.approvals.standing()] == [{"amount": "3"}]
+        (standing,) = supervisor.approvals.standing()
+        assert (standing.pattern, standing.line) == ({"amount": "3"}, ("ann",))
+        assert supervisor.approvals.covering(asked(3)) == standing
+        assert supervisor.approvals.covering(replace(asked(3), ancestors=("bob",))) is None, "of some ann's, not of his"
         supervisor.approvals.approve("pending")
     directory = StateDirectory(old)
     reader = JournalReader(directory.log, directory.database)

@@ -17,6 +17,9 @@ class SessionInfo:
 
     `user_id` is the person for whom the agent works, and `invocation_id` the turn of the conversation that makes the
     calls, both as the program names them, or "". `context` is the summary that the parent gave to the session.
+
+    `ancestors` are the agent ids above `agent_id`, from the root of the tree, and `line` is all of them. A policy that
+    refuses an agent something must look at the line: `agent_id` is only the last one, such as that of a helper.
     """
 
     session_id: str
@@ -31,3 +34,10 @@ class SessionInfo:
     user_id: str = ""
     invocation_id: str = ""
     context: str = ""
+    ancestors: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The agent ids from the root of the tree to `agent_id`. A session of the same agent as its parent's adds
+        none."""
+        return (*self.ancestors, self.agent_id)

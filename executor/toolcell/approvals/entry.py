@@ -38,6 +38,7 @@ class ApprovalEntry:
 class StandingApproval:
     """An approval of later calls of one tool, in this version, by one agent, until `expires_at` (Unix seconds).
 
+    The agent is `agent_id` below `ancestors`: an approval for a helper of one agent holds for no other agent's helper.
     With `session_id`, it holds in that session for all arguments. Without, it holds in every session of the agent for
     arguments that match `pattern`: a shell glob for each argument that it names, such as `{"path": "src/*"}`.
     """
@@ -50,11 +51,17 @@ class StandingApproval:
     pattern: Mapping[str, str]
     expires_at: float
     approved_by: str = ""
+    ancestors: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The agent ids from the root of the session's tree to `agent_id`."""
+        return (*self.ancestors, self.agent_id)
 
     def covers(self, request: ApprovalRequest) -> bool:
         """Whether the call of the request is approved, if the time is not over."""
         return (
-            (self.tool, self.fingerprint, self.agent_id) == (request.tool, request.fingerprint, request.agent_id)
+            (self.tool, self.fingerprint, self.line) == (request.tool, request.fingerprint, request.line)
             and self.session_id in ("", request.session_id)
             and matches(self.pattern, request.arguments, in_doubt=False)
         )

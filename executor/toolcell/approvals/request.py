@@ -46,7 +46,7 @@ class ApprovalRequest:
 
     If it `asks` for a confirmation, the tool has called `ctx.confirm(hint, payload)`, the preview shows both, and no
     call waits. `given` are the confirmations of the call before this one. `approved` says that the call was approved,
-    too, before it asked.
+    too, before it asked. `agent_id` is the agent that calls, and `ancestors` are the agents above it, from the root.
     """
 
     tool: str
@@ -67,8 +67,19 @@ class ApprovalRequest:
     payload: Any = None
     given: tuple[Mapping[str, Any], ...] = ()
     approved: bool = False
+    ancestors: tuple[str, ...] = ()
     created_at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The agent ids from the root of the session's tree to `agent_id`."""
+        return (*self.ancestors, self.agent_id)
+
+    @property
+    def sender(self) -> str:
+        """Who asks, for people: the line and the session."""
+        return "/".join((*self.line, self.session_id))
 
     @property
     def digest(self) -> str:
@@ -136,10 +147,8 @@ class ApprovalRequest:
         return "\n".join(f"| {line.expandtabs()}" for line in lines)
 
     def _call(self) -> str:
-        who, session, tool = (
-            printable(fitted(each, _NAME_CHARS)) for each in (self.agent_id, self.session_id, self.tool)
-        )
-        lines = [f"{who}/{session} wants to call {tool} with {'these' if self.arguments else 'no'} arguments:"]
+        *who, tool = (printable(fitted(each, _NAME_CHARS)) for each in (*self.line, self.session_id, self.tool))
+        lines = [f"{'/'.join(who)} wants to call {tool} with {'these' if self.arguments else 'no'} arguments:"]
         lines += [f"    {line}" for line in argument_lines(self.arguments, " = ")]
         if self.asks == "confirmation":
             lines += [f"The tool asks: {written(self.hint)}", f"It has sent: {written(self.payload)}"]
@@ -194,11 +203,12 @@ def to_data(request: ApprovalRequest) -> dict[str, Any]:
         "tier": str(request.tier),
         "session_kind": str(request.session_kind),
         "given": list(request.given),
+        "ancestors": list(request.ancestors),
     }
 
 
 def from_data(data: Mapping[str, Any]) -> ApprovalRequest:
-    """The request of what `to_data` made."""
+    """The request of what `to_data` made. Data of an earlier version names no ancestors: it is of a root's agent."""
     return ApprovalRequest(
         **{name: data[name] for name in _TEXTS if name in data},  # an earlier version had fewer
         arguments=data["arguments"],
@@ -206,6 +216,7 @@ def from_data(data: Mapping[str, Any]) -> ApprovalRequest:
         tier=PermissionTier(data["tier"]),
         session_kind=SessionKind(data["session_kind"]),
         given=tuple(data.get("given", ())),
+        ancestors=tuple(data.get("ancestors", ())),
     )
 
 

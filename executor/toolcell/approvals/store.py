@@ -453,6 +453,8 @@ def _of_another_call(approved: ApprovalRequest, request: ApprovalRequest) -> lis
     found: list[str] = []
     if approved.session_id != request.session_id:
         found.append(f"is for the session {approved.session_id}")
+    elif approved.line != request.line:
+        found.append(f"is for the agent {'/'.join(approved.line)}")
     if (approved.version, approved.fingerprint) != (request.version, request.fingerprint):
         found.append(f"is for another version of the tool ({approved.version})")
     if canonical(approved.arguments) != canonical(request.arguments):
@@ -487,6 +489,7 @@ def _standing(
         tool=request.tool,
         fingerprint=request.fingerprint,
         agent_id=request.agent_id,
+        ancestors=request.ancestors,
         session_id=request.session_id if pattern is None else "",
         pattern=dict(pattern or {}),
         expires_at=now + for_s,

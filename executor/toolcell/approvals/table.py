@@ -278,7 +278,9 @@ class ApprovalTable:
         for id, text, signature, revoked_at, state_signature in rows:
             is_valid = self._signer.fits(signature, STANDING, id, text.encode())
             if is_valid and self._signer.fits(state_signature, REVOCATION, id, signature, repr(revoked_at).encode()):
-                approval = StandingApproval(**json.loads(text))
+                said: dict[str, Any] = json.loads(text)
+                ancestors: list[str] = said.pop("ancestors", [])  # an earlier version kept none
+                approval = StandingApproval(**said, ancestors=tuple(ancestors))
                 if approval.id == id and approval.expires_at > self.now():
                     yield approval
 

@@ -36,8 +36,8 @@ class Channel(Protocol):
     """
 
     async def send(self, text: str, *, sender: str) -> str | None:
-        """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it. The
-        message's id is returned, if the channel has ids."""
+        """Deliver `text`; return when it is handed over. `sender` names the line of agents and the session that wrote
+        it. The message's id is returned, if the channel has ids."""
         ...
 
 
@@ -68,7 +68,8 @@ class FullChannel(Channel, Protocol):
 
 @runtime_checkable
 class MemoryStore(Protocol):
-    """Stores an agent's memory records. A search never finds records of another namespace."""
+    """Stores the agents' memory records. A search never finds records of another namespace. A namespace is the id of a
+    root session's agent, or the line of agents as JSON."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records of `namespace`, best first; higher scores are better. Any text is a query."""

@@ -1,8 +1,10 @@
 """The limits of memory records, and the names under which the stores keep them."""
 
+import json
 import re
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final
@@ -10,12 +12,22 @@ from typing import Final
 from toolcell.backends.errors import Refused
 from toolcell.backends.protocols import MemoryRecord
 
-__all__ = ["MAX_LIMIT", "checked_id", "checked_namespace", "checked_record", "full", "room_of", "words_of"]
+__all__ = [
+    "MAX_LIMIT",
+    "checked_id",
+    "checked_namespace",
+    "checked_record",
+    "full",
+    "namespace_of",
+    "room_of",
+    "words_of",
+]
 
 MAX_LIMIT: Final = 100
 _MAX_QUERY = 2000
 _MAX_TOKENS = 64
-_MAX_LABEL = 256  # of an id, a kind, a namespace, a tag
+_MAX_LABEL = 256  # of an id, a kind, a tag
+_MAX_NAMESPACE = 4096  # of the line of an agent
 _MAX_TAGS = 32
 _MAX_TIME = 253_402_300_800.0  # the year 10000, where datetime ends
 
@@ -42,9 +54,19 @@ def checked_record(record: MemoryRecord, max_text_bytes: int) -> MemoryRecord:
     return replace(record, id=record.id or uuid.uuid4().hex, created_at=record.created_at or time.time())
 
 
+def namespace_of(line: Sequence[str]) -> str:
+    """The namespace of an agent's memory: the agent's id, or the line as JSON where other agents are above it.
+
+    No two lines have the same one: the id of a root's agent that begins as JSON does is written as JSON too.
+    """
+    if len(line) == 1 and not line[0].startswith("["):
+        return line[0]
+    return json.dumps(list(line), ensure_ascii=False, separators=(",", ":"))
+
+
 def checked_namespace(name: str) -> str:
-    if not 0 < _bytes(name, "namespace") <= _MAX_LABEL:
-        raise Refused(f"The namespace is empty or over the limit of {_MAX_LABEL} bytes. Give another one.")
+    if not 0 < _bytes(name, "namespace") <= _MAX_NAMESPACE:
+        raise Refused(f"The namespace is empty or over the limit of {_MAX_NAMESPACE} bytes. Give another one.")
     return name
 
 

@@ -159,13 +159,12 @@ def _line(entry: ApprovalEntry) -> str:
     request = entry.request
     if request is None:
         return f"{printable(entry.id[:SHORT])}  invalid    The row does not fit its signature."
-    who = f"{request.agent_id}/{request.session_id}"
     if entry.state == "used":
         state = f"used, {'approved' if entry.approved else 'denied':<17}"
     else:
         left = _left(request.expires_at) if entry.state in ("pending", "approved", "denied") else ""
         state = f"{entry.state:<9}  {left:<12}"
-    return f"{printable(entry.id[:SHORT])}  {state}  {printable(who)}  {_call(request)}"
+    return f"{printable(entry.id[:SHORT])}  {state}  {printable(request.sender)}  {_call(request)}"
 
 
 def _call(request: ApprovalRequest) -> str:
@@ -175,7 +174,7 @@ def _call(request: ApprovalRequest) -> str:
 
 
 def _standing_line(approval: StandingApproval) -> str:
-    where = f"session {approval.session_id}" if approval.session_id else f"agent {approval.agent_id}"
+    where = f"session {approval.session_id}" if approval.session_id else f"agent {'/'.join(approval.line)}"
     match = ", ".join(f"{name}={glob}" for name, glob in approval.pattern.items()) or "all arguments"
     return printable(
         f"{approval.id[:SHORT]}  standing   {_left(approval.expires_at):<12}  {where}  {approval.tool} with {match}"
@@ -202,7 +201,7 @@ def _story(entry: ApprovalEntry) -> Iterator[str]:
 
 def _asked(request: ApprovalRequest) -> Iterator[str]:
     yield f"tool        {printable(request.tool)} {printable(request.version)} (tier {request.tier})"
-    yield printable(f"who         agent {request.agent_id}, {request.session_kind} session {request.session_id}")
+    yield printable(f"who         agent {'/'.join(request.line)}, {request.session_kind} session {request.session_id}")
     yield f"call        {printable(request.call_id)}"
     yield f"why asked   {printable(request.reason)}"
     yield f"asked at    {time_of(request.created_at)}"

@@ -84,7 +84,8 @@ def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> 
         lines.append(_line_of_node(each))
     for each in status["sessions"]:
         parent = f" of {each['parent']}" if each["parent"] else ""
-        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {each['agent']}  {each['calls']} calls")
+        agent = "/".join((*each.get("ancestors", ()), each["agent"]))
+        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {agent}  {each['calls']} calls")
     for name in ("running", "waiting"):
         for each in status[name]:
             lines.append(f"    {name} {each['s']:.1f} s  {each['tool']}  {each['call']}  session {each['session']}")

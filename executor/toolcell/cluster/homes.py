@@ -11,8 +11,8 @@ from .placement import NodeFacts, choose, fits
 __all__ = ["Homes", "LabelsOf"]
 
 LabelsOf = Callable[[Mapping[str, Any]], Mapping[str, str]]
-"""Maps the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`, `workspace_root`) to the labels
-that its node must have."""
+"""Maps the facts of a session (`session_id`, `agent_id`, `ancestors`, `user_id`, `session_kind`, `workspace_root`) to
+the labels that its node must have."""
 
 
 class Homes:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """The version of the messages and the exchanges. Raise it with each change that another version cannot read."""
 
 

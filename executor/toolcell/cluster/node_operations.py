@@ -57,7 +57,7 @@ def placed_operations(
     backends: PlacedBackends, handles: Iterable[str], grants: Iterable[str], pages: Iterable[str], session: Any
 ) -> PlacedOperations | None:
     """The operations of a spec; None if the node serves no handle. `pages` are the session's rules for pages. `session`
-    has the ids of the session and the agent."""
+    has the ids of the session, the agent and the agents above it."""
     placed = frozenset(handles)
     if not placed:
         return None
@@ -65,7 +65,7 @@ def placed_operations(
     web, rules = backends.web, tuple(pages)
     principal = broker.Principal(
         id=session["session_id"],
-        agent_id=session["agent_id"],
+        line=(*session["ancestors"], session["agent_id"]),
         channel=cast("Any", None),  # no operation in the table reads it, nor the requester
         memory=cast("Any", backends.memory),
         web=cast("Any", web if web is None or rules == ALL else RuledWeb(web, rules, None)),

@@ -34,8 +34,8 @@ class RayCluster:
       there, besides the supervisor's. `quarantine` is the directory for protected names on each machine, by default
       the supervisor's. The drivers of a namespace share each machine's supervisor, and the values of the first driver
       hold. The start of a driver with another `max_cells` or `quarantine` raises UsageError.
-    - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `user_id`, `session_kind`,
-      `workspace_root`) to the labels that its machine must have.
+    - `labels` is a function from the facts of a session (`session_id`, `agent_id`, `ancestors`, `user_id`,
+      `session_kind`, `workspace_root`) to the labels that its machine must have.
     - `workspaces` says which machines have the workspaces. "shared": each machine has the paths. "local": one machine
       has them, and a session whose machine is lost ends as failed. "sent": the driver has them, and each session gets a
       copy on its machine. `SentWorkspaces(…)` is "sent" with options.

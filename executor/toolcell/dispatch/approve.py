@@ -34,6 +34,7 @@ from toolcell_tools.preview import Preview, printable
 
 from .context import CallContext
 from .preview import is_previewed, preview_of
+from .services import agent_facts
 
 _log = logging.getLogger("toolcell.approval")
 POLL_S: Final = 0.1
@@ -96,6 +97,7 @@ async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall,
         call_id=call.id,
         session_id=caller.id,
         agent_id=caller.agent_id,
+        ancestors=caller.data.info.ancestors,
         session_kind=caller.kind,
         expires_at=(now := context.services.approvals().now()) + context.services.approval_timeout_s,
         created_at=now,
@@ -204,7 +206,7 @@ def record_approval(
     if answered_at is not None:
         data["answered_at"] = answered_at
     if standing is not None:
-        data |= {"agent": standing.agent_id, "session": standing.session_id, "pattern": dict(standing.pattern)}
+        data |= {**agent_facts(standing.line), "session": standing.session_id, "pattern": dict(standing.pattern)}
         data["expires_at"] = standing.expires_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
@@ -214,7 +216,7 @@ def record_approval(
 def show(context: CallContext, text: str) -> None:
     """Show the question to the channels that cannot answer it."""
     services, caller = context.services, context.caller
-    sender = f"{caller.agent_id}/{caller.id}"
+    sender = "/".join((*caller.line, caller.id))
     for channel in caller.onlookers:
         services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s)
 

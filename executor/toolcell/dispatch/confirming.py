@@ -161,6 +161,7 @@ def _request(
         call_id=call.id,
         session_id=caller.id,
         agent_id=caller.agent_id,
+        ancestors=caller.data.info.ancestors,
         session_kind=caller.kind,
         created_at=(now := context.services.approvals().now()),
         expires_at=now + context.services.approval_timeout_s,

@@ -17,7 +17,7 @@ from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
 
 from .route import Route
-from .services import Caller, Services
+from .services import Caller, Services, agent_facts
 
 TRACEBACK_CHARS = 20_000
 DISPLAY_CHARS = 1_000
@@ -160,7 +160,7 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
     facts: dict[str, Any] = {
         "intended": False,
         "tier": "" if declaration is None else str(declaration.tier),
-        "agent": caller.agent_id,
+        **agent_facts(caller.line),
         "session_kind": str(caller.kind),
     }
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything

@@ -29,7 +29,7 @@ from toolcell_tools.result import SandboxSummary, ToolResult
 
 from .grant import granted
 from .offer import CallableTool, lacking
-from .services import Caller, Services
+from .services import Caller, Services, agent_facts
 
 _BLANK: Mapping[str, Any] = vars(ToolResult())
 _UNCHANGING, _PREVIEW = "unchanging", "preview"  # key prefixes of an offer's routes besides its ordinary one
@@ -237,7 +237,7 @@ class Routes:
             "tool": tool.name,
             "version": tool.version,
             "tier": str(tool.declaration.tier),
-            "agent": caller.agent_id,
+            **agent_facts(caller.line),
             **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
             "session_kind": str(caller.kind),
             "grants": sorted(map(str, given)),
@@ -262,6 +262,7 @@ class Routes:
         return {
             "session_id": self._caller.id,
             "agent_id": self._caller.agent_id,
+            "ancestors": list(info.ancestors),
             "user_id": info.user_id,
             "context": info.context,
             "session_kind": self._caller.kind.value,

@@ -5,6 +5,7 @@ for all calls of a session. `context.CallContext` is for one call.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -114,7 +115,17 @@ class Caller:
     farewells: dict[ForeignSource, Farewell] = field(default_factory=dict[ForeignSource, Farewell])
     """What the sources of its tools do at its end."""
 
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The agent ids from the root of its tree to its own."""
+        return self.data.info.line
+
     def readable_web(self) -> WebClient:
         """The web client for its calls, which fetches the pages that its profile allows."""
         pages = self.profile.web
         return self.web() if pages == ALL else RuledWeb(self.web(), pages, self.seen)
+
+
+def agent_facts(line: tuple[str, ...]) -> dict[str, Any]:
+    """The agent in a record, and the agents above it if there are any, from the root."""
+    return {"agent": line[-1], **({"ancestors": list(line[:-1])} if len(line) > 1 else {})}

@@ -327,7 +327,7 @@ class SessionRun(Run):
         rules = self._route.requests if Capability.HTTP in self._route.grants else ()
         requester = Requester(rules, self._route.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
-            caller.id, caller.agent_id, caller.access, caller.memory, caller.readable_web(), requester
+            caller.id, caller.line, caller.access, caller.memory, caller.readable_web(), requester
         )
         return self._principal
 

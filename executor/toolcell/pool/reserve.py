@@ -33,13 +33,13 @@ def kind_of(spec: CellSpec) -> CellKey:
 
 def unbound(spec: CellSpec) -> CellSpec:
     """The part of a spec that all sessions with cells of this kind share."""
-    nobody = {"session_id": "", "agent_id": "", "workspace_root": _NOWHERE}
+    nobody = dict.fromkeys(("session_id", "agent_id", "user_id", "context"), "")
     return CellSpec(
         kind_of(spec),
         spec.profile.replace(cwd=_NOWHERE, **{name: _without_workspace(spec, name) for name in _PATHS}),
         spec.tools,
         _NOWHERE,
-        session={**spec.session, **nobody},
+        session={**spec.session, **nobody, "ancestors": [], "workspace_root": _NOWHERE},
         unbound=True,
     )
 

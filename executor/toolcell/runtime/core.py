@@ -42,6 +42,7 @@ from .tasks import CallTask
 
 _log = logging.getLogger("toolcell.tool")
 SUMMARY_CHARS = 2_000  # of a session's summary, in the journal
+UNDO_S = 10.0  # for hooks to hear of the end of a session whose opening was cancelled
 
 
 class SessionOwner(Protocol):
@@ -156,7 +157,7 @@ class SessionCore:
     def __repr__(self) -> str:
         caller = self.caller
         state = f"{len(self._children)} children" if not caller.life.closed else caller.life.state.value
-        return f"<Session {caller.id} {caller.kind.value} of {caller.agent_id} · {state}>"
+        return f"<Session {caller.id} {caller.kind.value} of {'/'.join(caller.line)} · {state}>"
 
     # -- its place in the tree ----------------------------------------------------------------------------------------
 
@@ -271,15 +272,16 @@ class SessionCore:
             await session.tell("on_suspend")
 
     async def prepare(self) -> None:
-        """Read a workspace that will be sent to a node. If it cannot be, the session ends, and this raises
-        UsageError."""
+        """Read a workspace that will be sent to a node, and tell the hooks of the session. If the workspace cannot be
+        read, the session ends, and this raises UsageError. The session also ends if this is cancelled, because nobody
+        has it."""
         work = self.services.pool.preparing(self.caller.id)
-        if work is None:
-            return
         try:
-            await work()
+            if work is not None:
+                await work()
+            await self.tell("on_session", "opened", None)
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(UNDO_S, shield=True):
                 await self.close(0.0, SessionState.FAILED, str(error))
             raise
 

@@ -38,6 +38,7 @@ def kept_of(core: SessionCore) -> KeptSession:
         "kind": caller.kind.value,
         "workspace": str(caller.workspace),
         "agent_id": caller.agent_id,
+        "ancestors": list(info.ancestors),
         "user_id": info.user_id,
         "invocation_id": info.invocation_id,
         "context": info.context,
@@ -91,8 +92,15 @@ def opening_of_kept(
 
 
 def restore(core: SessionCore, kept: KeptSession) -> None:
-    """Give a session that was opened again what it had: values, tally, and the use of its limits."""
+    """Give a session that was opened again what it had: values, tally, and the use of its limits. Raises UsageError if
+    it was kept below other agents than those above it now."""
     data, caller = kept.data, core.caller
+    above = caller.data.info.ancestors
+    if tuple(data.get("ancestors", above)) != above:  # an earlier version kept none
+        raise UsageError(
+            f"The session {kept.id!r} belongs to {'/'.join((*data['ancestors'], data['agent_id']))!r}, and its parent "
+            f"is of {'/'.join(above)!r} now. Open a new one."
+        )
     caller.data.set_values(dict(data["values"]))
     caller.tally.restore(data["tally"])
     if data["usage_limits"] is not None and caller.meter is not None:

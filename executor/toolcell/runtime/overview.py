@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolcell.dispatch.services import Services
+from toolcell.dispatch.services import Services, agent_facts
 
 from .core import SessionCore
 
@@ -29,7 +29,7 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
                 "id": core.caller.id,
                 "kind": core.caller.kind.value,
                 "state": core.life.state.value,
-                "agent": core.caller.agent_id,
+                **agent_facts(core.caller.line),
                 "parent": None if core.parent is None else core.parent.caller.id,
                 "calls": of_session[core.caller.id],
             }

@@ -29,7 +29,7 @@ from toolcell.dispatch.guards import PendingRules, unknown_arguments
 from toolcell.dispatch.listing import listed
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
-from toolcell.dispatch.services import Caller, Services
+from toolcell.dispatch.services import Caller, Services, agent_facts
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, Record
 from toolcell.journal.chain import BrokenChain
@@ -495,15 +495,15 @@ class Runtime:
         data = {
             "event": "opened",
             "kind": str(opening.kind),
-            "agent": opening.agent_id,
+            **agent_facts(core.caller.line),
             "user": opening.user_id,
             "invocation": opening.invocation_id,
             "workspace": str(root),
             "parent": parent.caller.id if parent else None,
         }
         if kept is not None:
-            restore(core, kept)
             try:
+                restore(core, kept)
                 self.forget_kept(core)
             except UsageError:
                 core.stop_clock()
@@ -629,6 +629,9 @@ class Runtime:
         owners: list[Channel],
     ) -> Caller:
         settings, above = self.settings, None if parent is None else parent.caller
+        ancestors = () if above is None else above.line
+        if ancestors and ancestors[-1] == opening.agent_id:
+            ancestors = ancestors[:-1]
         borrowed = None if above is None or opening.channel is not None else above.access
         grants = session_grants(opening.kind, profile, None if above is None else above.grants)
         channel = opening.channel or (LogChannel() if above is None else above.channel)
@@ -645,6 +648,7 @@ class Runtime:
                 user_id=opening.user_id,
                 invocation_id=opening.invocation_id,
                 context=opening.context,
+                ancestors=ancestors,
             )
         )
         approver, onlookers = _asked(settings.approver, owners)

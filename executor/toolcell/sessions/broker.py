@@ -15,6 +15,7 @@ from toolcell.backends.errors import BackendError, OutsideRules, Refused
 from toolcell.backends.http import Requester
 from toolcell.backends.http.feed import FEED_BYTES
 from toolcell.backends.protocols import MemoryStore, WebClient
+from toolcell.backends.records import namespace_of
 from toolcell.journal.redact import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
@@ -33,12 +34,12 @@ _MEDIA_TYPE = re.compile(r"[\w.+!#$&^-]+/[\w.+!#$&^-]+(?:; ?[\w-]+=[\w.+-]+)*", 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """For whom the operations of one call run: the ids of the session and its agent, its backends, and the HTTP
-    requester with its rules.
+    """For whom the operations of one call run: the id of the session and the line of its agent, its backends, and the
+    HTTP requester with its rules.
     """
 
     id: str
-    agent_id: str
+    line: tuple[str, ...]
     channel: ChannelAccess
     memory: MemoryStore
     web: WebClient
@@ -49,7 +50,12 @@ class Principal:
     @property
     def sender(self) -> str:
         """The sender of its messages."""
-        return f"{self.agent_id}/{self.id}"
+        return "/".join((*self.line, self.id))
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its memory."""
+        return namespace_of(self.line)
 
 
 Arguments = Mapping[str, Field]
@@ -117,14 +123,14 @@ async def _channel_read(principal: Principal, arguments: Arguments) -> Field:
 
 async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
     query, limit = _text(arguments, "query"), _count(arguments, "limit", MAX_HITS)
-    found = await principal.memory.search(query, limit=limit, namespace=principal.agent_id)
+    found = await principal.memory.search(query, limit=limit, namespace=principal.namespace)
     return [_plain(record.to_dict()) for record in found]
 
 
 async def _memory_store(principal: Principal, arguments: Arguments) -> Field:
     text, kind, tags = _text(arguments, "text"), _text(arguments, "kind"), _texts(arguments, "tags", 64)
     record = MemoryRecord(id="", text=text, kind=kind, tags=tags)
-    return await principal.memory.store(record, namespace=principal.agent_id)
+    return await principal.memory.store(record, namespace=principal.namespace)
 
 
 async def _web_search(principal: Principal, arguments: Arguments) -> Field:

@@ -196,7 +196,7 @@ class _TestSession:
     def principal(self) -> broker.Principal:
         """The principal for one request, on the running event loop."""
         requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
-        return broker.Principal(self.id, self.agent_id, self.access, self.memory, self.web, requester)
+        return broker.Principal(self.id, (self.agent_id,), self.access, self.memory, self.web, requester)
 
 
 def _unrecorded(record: dict[str, Any]) -> None:

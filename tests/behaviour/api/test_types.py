@@ -84,8 +84,8 @@ def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
         *("agent_id", "allow_urls", "artifacts", "bring_back", "call", "call_again", "call_many", "close", "closed"),
         "config",
-        *("context", "explain", "grants", "id", "invocation_id", "kind", "open_child", "parent", "profile", "reports"),
-        *("results", "resume", "retry", "start", "state", "suspend", "tools", "usage", "user_id", "values"),
+        *("context", "explain", "grants", "id", "invocation_id", "kind", "line", "open_child", "parent", "profile"),
+        *("reports", "results", "resume", "retry", "start", "state", "suspend", "tools", "usage", "user_id", "values"),
         "workspace",
     ]
     of_supervisor = [

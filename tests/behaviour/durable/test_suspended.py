@@ -23,6 +23,9 @@ from toolcell import (
     UsageLimits,
     base_tools,
 )
+from toolcell.session import core_of
+from toolcell.state import StateDirectory
+from toolcell.state.sessions import SessionStore
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
@@ -204,3 +207,52 @@ async def test_without_a_state_directory_a_suspended_session_ends_with_its_super
     async with supervise(TOOLS) as supervisor:
         with pytest.raises(UsageError, match="no state directory"):
             await supervisor.resume_session("m")
+
+
+async def test_a_resumed_session_has_the_line_that_it_had(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise(TOOLS, state=state) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, agent_id="bob", session_id="m")
+        helper = await main.open_child("branch", agent_id="delegate", session_id="h")
+        await helper.open_child("worker", session_id="w")
+        await main.suspend()
+    async with supervise(TOOLS, state=state) as supervisor:
+        lines = [(await supervisor.resume_session(id)).line for id in ("m", "h", "w")]
+        assert lines == [("bob",), ("bob", "delegate"), ("bob", "delegate")]
+
+
+async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_from_its_parent(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise(TOOLS, state=state) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, agent_id="bob", session_id="m")
+        await main.open_child("branch", agent_id="delegate", session_id="h")
+        await main.suspend()
+    key = StateDirectory(state).key()
+    with closing(SessionStore(state / "sessions.sqlite", key)) as store:  # as that version wrote them
+        for kept in [store.find("m"), store.find("h")]:
+            assert kept is not None
+            store.keep(kept._replace(data={name: each for name, each in kept.data.items() if name != "ancestors"}))
+    async with supervise(TOOLS, state=state) as supervisor:
+        lines = [(await supervisor.resume_session(id)).line for id in ("m", "h")]
+        assert lines == [("bob",), ("bob", "delegate")]
+
+
+async def test_a_helper_is_not_resumed_below_another_agent(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with supervise(TOOLS, state=state) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, agent_id="bob", session_id="m")
+        await main.open_child("branch", agent_id="delegate", session_id="h")
+        await main.suspend()
+    with closing(sqlite3.connect(state / "sessions.sqlite", isolation_level=None)) as database:
+        database.execute("DELETE FROM sessions WHERE id = 'm'")  # as after a kill of a supervisor that had resumed it
+    async with supervise(TOOLS, state=state) as supervisor:
+        other = await supervisor.open_session("main", workspace=workspace, agent_id="eve", session_id="m")
+        with pytest.raises(UsageError, match="belongs to 'bob/delegate', and its parent is of 'eve'"):
+            await supervisor.resume_session("h")
+        assert supervisor.suspended_sessions() == ["h"] and not core_of(other).children

@@ -26,6 +26,7 @@ from toolcell import (
     ToolResult,
     base_tools,
 )
+from toolcell.backends.records import namespace_of
 from toolcell.testing.backends import ListChannel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("nothing_ahead")]
@@ -88,12 +89,16 @@ class Stage:
     site: Site
     journal: RecentJournal
 
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.session.line)
+
     def text(self, name: str) -> str | None:
         path = self.session.workspace / name
         return path.read_text() if path.exists() else None
 
     async def remembered(self, query: str) -> list[str]:
-        found = await self.memory.search(query, limit=10, namespace=self.session.agent_id)
+        found = await self.memory.search(query, limit=10, namespace=self.namespace)
         return [record.text for record in found]
 
 
@@ -131,11 +136,9 @@ async def stage(stages: dict[SessionKind, Stage], kind: SessionKind) -> Stage:
     stage.channel.sent.clear()
     stage.site.asked.clear()
     for text in await stage.remembered("owls"):
-        record = (await stage.memory.search(text, limit=1, namespace=stage.session.agent_id))[0]
-        await stage.memory.delete(record.id, namespace=stage.session.agent_id)
-    await stage.memory.store(
-        MemoryRecord(id="", text="the owls are not what they seem"), namespace=stage.session.agent_id
-    )
+        record = (await stage.memory.search(text, limit=1, namespace=stage.namespace))[0]
+        await stage.memory.delete(record.id, namespace=stage.namespace)
+    await stage.memory.store(MemoryRecord(id="", text="the owls are not what they seem"), namespace=stage.namespace)
     return stage
 
 
@@ -188,7 +191,7 @@ TOOLS = [
         frozenset({C.CHANNEL}),
         lambda stage: {"text": "hello out there"},
         lambda stage, result: (
-            stage.channel.sent == [("hello out there", f"{stage.session.agent_id}/{stage.session.id}")]
+            stage.channel.sent == [("hello out there", "/".join((*stage.session.line, stage.session.id)))]
         ),
     ),
     Tool(

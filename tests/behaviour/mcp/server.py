@@ -360,6 +360,14 @@ class Announced(Drift):
         return super().on_tools_call(params)
 
 
+class Rooted(Server):
+    """Describes `echo` by a file in its workspace."""
+
+    def on_tools_list(self, params: Message) -> Message:
+        with open("about.txt") as file:
+            return {"tools": [{**ECHO, "description": file.read()}, {"name": "sleep", "inputSchema": OBJECT}]}
+
+
 class Growing(Server):
     """Has one more tool in each list."""
 

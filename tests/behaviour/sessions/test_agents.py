@@ -1,6 +1,7 @@
 """Agents as tools: a child session for each call, what passes in and out, and what ends it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,25 @@ from pydantic import BaseModel
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
+    ApprovalRequest,
+    Approved,
     Cancelled,
     Capability,
     ExecutionError,
     PermissionDenied,
+    PermissionTier,
+    PolicyRule,
     Profile,
+    RecentJournal,
     Session,
+    SessionInfo,
     SessionKind,
     SessionState,
     Supervisor,
+    TierPolicy,
     Timeout,
+    ToolCall,
+    ToolDeclaration,
     ToolDefinitionError,
     ToolFailure,
     ToolResult,
@@ -28,8 +38,15 @@ from toolcell import (
     base_tools,
     delegate,
     host_tool,
+    preload_memory,
+    tool,
 )
+from toolcell.backends.protocols import MemoryStore
+from toolcell.policy import Decision
+from toolcell.runtime.overview import overview
 from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
+from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = pytest.mark.anyio
 
@@ -278,3 +295,143 @@ async def test_an_agent_may_give_a_whole_result(supervise: Any, workspace: Path)
 def test_host_tools_of_other_kinds_take_no_part_in_this() -> None:
     with pytest.raises(ToolDefinitionError, match="there is no signal 'stop'"):
         host_tool(remember, signals={"stop"})  # type: ignore[arg-type]
+
+
+@tool(tier=PermissionTier.ELEVATED)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def does(session: Session, request: Mapping[str, Any]) -> list[Any]:
+    """Make the call that is asked for. Return its output and the kind of its error."""
+    seen.append(session)
+    result = await session.call(request["tool"], request["arguments"])
+    return [result.output, None if result.error is None else result.error.kind]
+
+
+CALL = {
+    "type": "object",
+    "properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}},
+    "required": ["tool", "arguments"],
+}
+
+
+def doing(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool": tool, "arguments": arguments}
+
+
+HELPERS = [*base_tools(), pay, agent_tool(does, name="delegate", input_schema=CALL, kind="branch")]
+NO_READ = {
+    "rule": TierPolicy(rules=[PolicyRule("deny", agent="bob", tool="read")]),
+    "agents": TierPolicy(agents={"bob": TierPolicy(tools={"read": "deny"})}),
+}
+
+
+async def test_a_session_knows_its_line(main: Session) -> None:
+    assert main.line == ("agent",)
+    same, helper = await main.open_child("branch"), await main.open_child("branch", agent_id="h/lp\u00e9r")
+    assert same.line == ("agent",) and (await main.open_child("worker", agent_id="agent")).line == ("agent",)
+    assert helper.line == ("agent", "h/lp\u00e9r") and (await helper.open_child("worker")).line == helper.line
+    back = await helper.open_child("branch", agent_id="agent")
+    assert back.line == ("agent", "h/lp\u00e9r", "agent") and back.agent_id == "agent", "it is not its grandparent"
+    nameless = await back.open_child("worker", agent_id="")
+    assert nameless.line == (*back.line, "")
+
+
+@pytest.mark.parametrize("policy", NO_READ.values(), ids=NO_READ)
+async def test_what_an_agent_is_denied_its_helpers_are_denied_too(
+    supervise: Any, workspace: Path, policy: TierPolicy
+) -> None:
+    (workspace / "a.txt").write_text("secret")
+    async with supervise(HELPERS, policy=policy) as supervisor:
+        bob = await supervisor.open_session("main", workspace=workspace, agent_id="bob")
+        ann = await supervisor.open_session("main", workspace=workspace, agent_id="ann")
+        assert (await bob.call("delegate", doing("read", path="a.txt"))).output == [None, "permission_denied"]
+        deeper = await bob.call("delegate", {"tool": "delegate", "arguments": doing("read", path="a.txt")})
+        assert deeper.output == [[None, "permission_denied"], None]
+        below = await (await bob.open_child("branch", agent_id="x")).open_child("worker", agent_id="y")
+        assert isinstance((await below.call("read", {"path": "a.txt"})).error, PermissionDenied)
+        assert "read" not in {one.name for one in await below.tools()}
+        told = await below.explain("read", {"path": "a.txt"})
+        assert told.decision == "deny" and told.rule.startswith(("policy.rules[0]", "policy.agents.bob"))
+        assert "secret" in (await ann.call("delegate", doing("read", path="a.txt"))).for_model()
+
+
+async def test_a_policy_of_the_program_sees_the_line(supervise: Any, workspace: Path) -> None:
+    lines: list[tuple[str, ...]] = []
+
+    class Mine:
+        def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
+            lines.append(session.line)
+            return "deny" if "bob" in session.line and call.tool == "read" else "allow"
+
+    async with supervise(HELPERS, policy=Mine()) as supervisor:
+        bob = await supervisor.open_session("main", workspace=workspace, agent_id="bob")
+        assert (await bob.call("delegate", doing("read", path="a"))).output == [None, "permission_denied"]
+    assert lines == [("bob",), ("bob", "delegate")]
+
+
+async def test_a_standing_approval_for_one_agents_helper_is_not_used_by_anothers(
+    supervise: Any, workspace: Path
+) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async with supervise(HELPERS) as supervisor:
+
+        class Asked:
+            async def approve(self, request: ApprovalRequest) -> Approved:
+                asked.append(request)
+                return Approved()
+
+        for name in ("ann", "bob"):
+            channel: Any = type("Desk", (ListChannel, Asked), {})()
+            await supervisor.open_session("main", workspace=workspace, agent_id=name, session_id=name, channel=channel)
+        ann, bob = (runtime_of(supervisor).session(name).public for name in ("ann", "bob"))
+        assert (await ann.call("delegate", doing("pay", amount=900))).output == ["paid 900", None]
+        assert asked[0].line == ("ann", "delegate") and asked[0].sender == f"ann/delegate/{seen[-1].id}"
+        pending = supervisor.approvals.submit(replace(asked[0], id="another"), {"type": "object"})
+        supervisor.approvals.approve(pending.id, pattern={"amount": "900"})
+        assert (await ann.call("delegate", doing("pay", amount=900))).output == ["paid 900", None] and len(asked) == 1
+        assert (await bob.call("delegate", doing("pay", amount=900))).output == ["paid 900", None]
+        assert [each.line for each in asked] == [("ann", "delegate"), ("bob", "delegate")], "he was asked anew"
+
+
+@pytest.mark.parametrize("store", [None, ListMemory], ids=["sqlite", "own"])
+async def test_agents_of_one_name_below_different_agents_share_no_memory(
+    supervise: Any, workspace: Path, store: type[MemoryStore] | None
+) -> None:
+    ways = {} if store is None else {"memory": store()}
+    async with supervise(HELPERS, **ways) as supervisor:
+        sessions = {
+            name: await supervisor.open_session("main", workspace=workspace, agent_id=name)
+            for name in ("ann", "bob", "delegate", "ann/delegate", '["ann","delegate"]')
+        }
+        stored = await sessions["ann"].call("delegate", doing("memory_store", text="the code is 7"))
+        assert stored.output[1] is None
+        found = {
+            name: (await session.call("delegate", doing("memory_search", query="code"))).output[0]["records"]
+            for name, session in sessions.items()
+        }
+        assert [each["text"] for each in found.pop("ann")] == ["the code is 7"]
+        assert not any(found.values())
+        for session in sessions.values():
+            assert (await session.call("memory_search", {"query": "code"})).unwrap()["records"] == []
+        helper = await sessions["ann"].open_child("worker", agent_id="delegate")
+        assert "the code is 7" in await preload_memory(helper, "code")
+        assert await preload_memory(sessions["bob"], "code") == ""
+
+
+async def test_records_and_messages_name_the_agents_above(supervise: Any, workspace: Path) -> None:
+    journal, channel = RecentJournal(), ListChannel()
+    async with supervise(HELPERS, journal=journal) as supervisor:
+        bob = await supervisor.open_session("main", workspace=workspace, agent_id="bob", channel=channel)
+        helper = await bob.open_child("branch", agent_id="delegate")
+        (await helper.call("message", {"text": "hello"})).unwrap()
+        assert channel.sent == [("hello", f"bob/delegate/{helper.id}")]
+        runtime = runtime_of(supervisor)
+        shown = overview(runtime.services, [core_of(bob), core_of(helper)])["sessions"]
+        assert [(each["agent"], each.get("ancestors")) for each in shown] == [("bob", None), ("delegate", ["bob"])]
+        assert repr(helper).startswith(f"<Session {helper.id} branch of bob/delegate")
+    opened = [each.data for each in journal.of(kind="session") if each.data["event"] == "opened"]
+    assert [(each["agent"], each.get("ancestors")) for each in opened] == [("bob", None), ("delegate", ["bob"])]

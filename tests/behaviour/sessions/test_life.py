@@ -441,3 +441,28 @@ def test_a_blocking_session_has_the_same_life(tmp_path: Path) -> None:
         main.resume()
         assert main.close().outcome is SessionState.COMPLETED and main.closed
         assert main.close(summary="again").summary == ""
+
+
+async def test_a_session_whose_opening_is_cancelled_leaves_nothing(supervise: Any, workspace: Path) -> None:
+    events: list[str] = []
+    begun = anyio.Event()
+
+    class Slow(Hook):
+        async def on_session(self, session: SessionInfo, event: str, result: SessionResult | None) -> None:
+            events.append(f"{session.session_id} {event}")
+            if event == "opened" and len(events) == 1:
+                begun.set()
+                await anyio.sleep_forever()
+
+    async with supervise(hooks=[Slow()]) as supervisor:
+        async with anyio.create_task_group() as tasks:
+
+            async def opening() -> None:
+                await supervisor.open_session("main", workspace=workspace, session_id="one")
+
+            tasks.start_soon(opening)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        assert events == ["one opened", "one closed"]
+        again = await supervisor.open_session("main", workspace=workspace, session_id="one")
+        assert again.state is SessionState.ACTIVE

@@ -225,8 +225,11 @@ async def test_an_agent_finds_its_own_memories_only(supervisor: Supervisor, work
     for agent, found in (("ada", 1), ("bob", 1)):
         session = await supervisor.open_session("main", workspace=workspace, agent_id=agent)
         assert (await session.call("remember")).output == found
+        helper = await session.open_child("branch", agent_id="helper")
+        assert (await helper.call("remember")).output == found
         await session.close()
-    assert [agent for agent, _record in placed.MEMORIES[0].records] == ["ada", "bob"]
+    namespaces = [namespace for namespace, _record in placed.MEMORIES[0].records]
+    assert namespaces == ["ada", '["ada","helper"]', "bob", '["bob","helper"]']
 
 
 async def test_a_credential_of_the_node_is_in_no_answer(session: Session, nodes: PlacedNodes) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from anyio.abc import TaskStatus
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from tests.helpers import PATIENCE_S, until
 
-from toolcell import Supervisor, host_tool
+from toolcell import SessionInfo, Supervisor, Tool, Toolset, ToolsetError, UsageError, host_tool
 from toolcell.mcp import ServerBounds, ToolServer
+from toolcell.mcp.server.principal import PrincipalServer
 from toolcell.supervisor import runtime_of
 
 from .examples import TOOLS, pay
@@ -448,3 +450,124 @@ def test_importing_the_package_loads_no_sdk() -> None:
     )
     told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert told.split() == ["False", "False"]
+
+
+class Slow(Toolset):
+    """Offers nothing: to `ann`, when `may_go` is set, and after the failures that are left."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_go = anyio.Event()
+        self.failures_left = 0
+
+    @property
+    def name(self) -> str:
+        return "slow"
+
+    async def tools(self, session: SessionInfo) -> Sequence[Tool[..., Any]]:
+        self.asked.append(session.agent_id)
+        if session.agent_id == "ann":
+            await self.may_go.wait()
+            if self.failures_left:
+                self.failures_left -= 1
+                raise ToolsetError("it does not start", "slow")
+        return []
+
+
+@pytest.fixture
+async def slow(anyio_backend: str) -> AsyncIterator[tuple[Supervisor, Slow]]:
+    toolset = Slow()
+    async with Supervisor([pay], toolsets=[toolset], standby=0) as supervisor:
+        yield supervisor, toolset
+
+
+def sessions_of(supervisor: Supervisor) -> list[str]:
+    return list(runtime_of(supervisor)._sessions)  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_principal_whose_tools_start_slowly_holds_up_no_other(
+    slow: tuple[Supervisor, Slow], tmp_path: Path
+) -> None:
+    supervisor, toolset = slow
+    opened: list[PrincipalServer] = []
+    async with ToolServer(supervisor, workspace=tmp_path) as server:
+
+        async def opening() -> None:
+            opened.append(await server.principal("ann"))
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(opening)
+                tasks.start_soon(opening)
+                await until(lambda: toolset.asked == ["ann"])
+                assert (await server.principal("bob")).session.id == "mcp-bob" and opened == []
+                toolset.may_go.set()
+        assert len(opened) == 2 and opened[0] is opened[1] and toolset.asked == ["ann", "bob"]
+
+
+async def test_an_opening_that_fails_or_is_cancelled_leaves_nothing_and_the_next_one_succeeds(
+    slow: tuple[Supervisor, Slow], tmp_path: Path
+) -> None:
+    supervisor, toolset = slow
+    async with ToolServer(supervisor, workspace=tmp_path) as server:
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.principal, "ann")
+                await until(lambda: sessions_of(supervisor) == ["mcp-ann"] and toolset.asked)
+                tasks.cancel_scope.cancel()
+            toolset.asked.clear()
+            assert sessions_of(supervisor) == []
+        toolset.failures_left = 2
+        toolset.may_go.set()
+        for _ in range(2):
+            with pytest.raises(MCPError, match="it does not start"):
+                await server.principal("ann")
+            assert sessions_of(supervisor) == []
+        assert (await server.principal("ann")).session.id == "mcp-ann"
+
+
+async def test_one_who_waits_for_an_opening_that_is_cancelled_opens_the_session(
+    slow: tuple[Supervisor, Slow], tmp_path: Path
+) -> None:
+    supervisor, toolset = slow
+    async with ToolServer(supervisor, workspace=tmp_path) as server, anyio.create_task_group() as tasks:
+        opened: list[PrincipalServer] = []
+
+        async def first(*, task_status: TaskStatus[anyio.CancelScope]) -> None:
+            with anyio.CancelScope() as scope:
+                task_status.started(scope)
+                await server.principal("ann")
+
+        async def second() -> None:
+            opened.append(await server.principal("ann"))
+
+        scope = await tasks.start(first)
+        await until(lambda: len(toolset.asked) == 1)
+        tasks.start_soon(second)
+        scope.cancel()
+        await until(lambda: len(toolset.asked) == 2)
+        toolset.may_go.set()
+        await until(lambda: opened)
+        assert sessions_of(supervisor) == ["mcp-ann"]
+
+
+async def test_a_server_that_ends_while_a_session_is_opened_leaves_none(
+    slow: tuple[Supervisor, Slow], tmp_path: Path
+) -> None:
+    supervisor, toolset = slow
+    refused: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        async with ToolServer(supervisor, workspace=tmp_path) as server:
+
+            async def opening() -> None:
+                try:
+                    await server.principal("ann")
+                except UsageError as error:
+                    refused.append(str(error))
+
+            tasks.start_soon(opening)
+            await until(lambda: toolset.asked)
+        toolset.may_go.set()
+    assert len(refused) == 1 and "The server has ended" in refused[0] and sessions_of(supervisor) == []
+    with pytest.raises(UsageError, match="not running"):
+        await server.principal("bob")

@@ -24,7 +24,8 @@ from toolcell.mcp.server.http import HttpOptions
 from toolcell.supervisor import runtime_of
 
 from .conftest import Serve
-from .test_calls import MODES, approves, says_ann, text_of
+from .examples import add
+from .test_calls import MODES, Slow, approves, says_ann, text_of
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 TOKENS = TokenList({"ann": ANN, "bob": BOB})
@@ -328,3 +329,30 @@ async def test_a_request_of_many_small_objects_is_refused(serve: Serve) -> None:
     async with serve() as url, httpx2.AsyncClient(timeout=PATIENCE_S) as http:
         answer = await http.post(url, content=body, headers=HEADERS)
     assert answer.status_code == 413 and "too many members" in answer.text
+
+
+@pytest.mark.anyio
+async def test_over_http_a_principal_whose_tools_start_slowly_or_fail_holds_up_no_other(tmp_path: Path) -> None:
+    toolset, statuses = Slow(), list[int]()
+    async with (
+        Supervisor([add], toolsets=[toolset], standby=0) as supervisor,
+        ToolServer(supervisor, workspace=tmp_path) as server,
+        anyio.create_task_group() as tasks,
+        httpx2.AsyncClient(timeout=PATIENCE_S) as http,
+    ):
+        url = await tasks.start(partial(server.serve_http, tokens=TOKENS, options=HttpOptions(port=0)))
+
+        async def ask(token: str) -> None:
+            headers = {**HEADERS, "Authorization": f"Bearer {token}"}
+            statuses.append((await http.post(url, json=INITIALIZE, headers=headers)).status_code)
+
+        toolset.failures_left = 1
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(ask, ANN)
+            await until(lambda: toolset.asked == ["ann"])
+            await ask(BOB)
+            assert statuses == [200], "bob is served, and ann's request waits"
+            toolset.may_go.set()
+        await ask(ANN)
+        assert statuses == [200, 503, 200], "the failure is told, and the next request opens the session"
+        tasks.cancel_scope.cancel()

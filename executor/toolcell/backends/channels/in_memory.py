@@ -115,8 +115,7 @@ class InMemoryChannel:
         return [ChannelMessage(message.id, message.text, message.sender, message.at) for message in here]
 
     async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
-        sender = f"{request.agent_id}/{request.session_id}"
-        answer = (await self._asked(request.text, (), sender, request)).answer
+        answer = (await self._asked(request.text, (), request.sender, request)).answer
         return answer if isinstance(answer, (Approved, Denied)) else Denied()
 
     async def _asked(

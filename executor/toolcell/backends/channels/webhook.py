@@ -99,8 +99,7 @@ class WebhookChannel:
         return _id(await self._post("file", sender, **file))
 
     async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
-        sender = f"{request.agent_id}/{request.session_id}"
-        answer = await self._post("approval", sender, patient=True, text=request.text, request=to_data(request))
+        answer = await self._post("approval", request.sender, patient=True, text=request.text, request=to_data(request))
         if answer.get("approved") is True:
             return Approved()
         message = answer.get("message")

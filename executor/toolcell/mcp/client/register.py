@@ -1,4 +1,7 @@
-"""The register of a server's tools: their names here, and whether they are still as they were first seen."""
+"""The register of a server's tools: their names here, and whether they are still as they were first seen.
+
+Each principal has a register of its own, because a server may have other tools for each: it sees the workspace.
+"""
 
 import hashlib
 import threading
@@ -26,8 +29,8 @@ _ENTRY: pydantic.TypeAdapter[Described] = pydantic.TypeAdapter(Described)
 
 
 class Register:
-    """Keeps the tools of one server. `make(name, described)` makes one. `pins` are fingerprints by the server's names;
-    a tool without one is pinned when it is first seen."""
+    """Keeps the tools of one server, for one principal. `make(name, described)` makes one. `pins` are fingerprints by
+    the server's names; a tool without one is pinned when it is first seen."""
 
     def __init__(
         self, server: str, make: Callable[[str, Described], ServerTool], pins: Mapping[str, str], prefix: str
@@ -35,6 +38,10 @@ class Register:
         self.pins = dict(pins)
         self.changed: dict[str, str] = {}
         """The present fingerprints of the tools that are no longer as they were first seen."""
+        self.last: Sequence[ServerTool] = []
+        """The tools of the last list."""
+        self.told: set[str] = set()
+        """The incidents that were reported."""
         self._server = server
         self._make = make
         self._prefix = prefix
@@ -54,7 +61,10 @@ class Register:
         wrong: list[str] = []
         known = [each for entry in entries if (each := _described(entry, wrong)) is not None]
         with self._lock:
-            return self._taken(known, wrong), wrong
+            taken = self._taken(known, wrong)
+            if list(taken) != list(self.last):
+                self.last = taken
+            return self.last, wrong
 
     def _taken(self, known: Sequence[Described], wrong: list[str]) -> Sequence[ServerTool]:
         times = Counter(each.name for each in known)

@@ -8,7 +8,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol, cast
+from weakref import WeakValueDictionary
 
 from toolcell.backends.errors import Refused
 from toolcell.backends.guard import parse_url
@@ -22,6 +24,7 @@ from toolcell.misuse import capability, items
 from toolcell.profile import Profile
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
+from toolcell_tools.declaration import fingerprint
 from toolcell_tools.preview import printable
 from toolcell_tools.rules import suggested_name
 from toolcell_tools.session_info import SessionInfo
@@ -36,6 +39,8 @@ RETRY_S = 30.0
 """Seconds after which a server that has failed is started again for a list of its tools."""
 STARTUP_S = 30.0
 MOST_WAITING = 1_000  # sessions whose server has failed; the oldest is forgotten first
+MOST_PRINCIPALS = 1_000  # principals whose tools are known; who has not listed for the longest time is forgotten first
+_Principal = tuple[tuple[str, ...], str, Path]
 
 
 class _ServerRuntime(Protocol):
@@ -53,7 +58,9 @@ class McpToolset(Toolset):
     """The tools of an MCP server. Made by `mcp_toolset`.
 
     Each session has a server of its own, which starts when the session's tools are first asked for. A server that
-    fails offers no tools; the journal has an incident, and other toolsets are not affected.
+    fails offers no tools; the journal has an incident, and other toolsets are not affected. Lists and pins are by
+    principal: the agent's line, its user and its workspace. Nobody is offered what another principal's server has
+    listed.
     """
 
     def __init__(
@@ -67,13 +74,15 @@ class McpToolset(Toolset):
         startup_s: float,
     ) -> None:
         self.source = source
-        self._register = Register(source.name, partial(_made, source, terms), pins, prefix)
+        self._terms = terms
+        self._pins = dict(pins)
+        self._prefix = prefix
+        self._registers: dict[_Principal, Register] = {}
+        self._made: WeakValueDictionary[str, ServerTool] = WeakValueDictionary()
         self._lister = ServerLister(source, f"mcp_{suggested_name(source.name)}"[:63])
         self._required = required
         self._startup_s = startup_s
         self._runtime: _ServerRuntime | None = None
-        self._last: Sequence[AnyTool] = ()
-        self._told: set[str] = set()
         self._retry_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -87,18 +96,27 @@ class McpToolset(Toolset):
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprint of each tool as it was first seen or last accepted, by the server's name for it. Keep them,
-        and pass them as `pins`, so that a change is noticed in the next program too."""
-        return dict(self._register.pins)
+        and pass them as `pins`, so that a change is noticed in the next program too. Of a tool that principals have in
+        different forms, it is the form of the last of them."""
+        return {**self._pins, **{name: pin for each in self._known() for name, pin in each.pins.items()}}
 
     @property
     def changed(self) -> Sequence[str]:
-        """The tools, by the server's names, that have changed since they were first seen. Their calls are refused."""
-        return sorted(self._register.changed)
+        """The tools, by the server's names, that have changed for some principal since they were first seen. Their
+        calls are refused there."""
+        return sorted({name for each in self._known() for name in each.changed})
 
     def accept(self, *names: str) -> None:
-        """Accept the present form of these tools, by the server's names; without names, of all that have changed.
-        Raises UsageError for a tool that has not changed."""
-        self._register.accept(names or self.changed)
+        """Accept the present form of these tools, by the server's names, for each principal for whom they have changed;
+        without names, of all that have changed. Raises UsageError for a tool that has not changed."""
+        for name in names or self.changed:
+            holders = [each for each in self._known() if name in each.changed]
+            if not holders:
+                raise UsageError(f"The tool {name!r} of the MCP server {self.name!r} has not changed.")
+            for each in holders:
+                each.accept([name])
+                if name in self._pins:
+                    self._pins[name] = each.pins[name]
 
     def attach(self, runtime: object) -> None:
         self._runtime = cast("_ServerRuntime | None", getattr(runtime, "_runtime", None))
@@ -108,8 +126,9 @@ class McpToolset(Toolset):
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         if not self.source.needs <= session.grants:
             return ()
+        register = self._register(session)
         if self._retry_at.get(session.session_id, 0.0) > time.monotonic():
-            return self._last
+            return register.last
         if self._runtime is None:
             raise ToolsetError(
                 "a server's tools are known only inside a supervisor: Supervisor(toolsets=[…]).", self.name
@@ -119,19 +138,37 @@ class McpToolset(Toolset):
             if said is None:
                 return ()
             if said is BUSY:
-                return self._last
-            tools, wrong = await in_thread(partial(self._register.take, said))
+                return register.last
+            tools, wrong = await in_thread(partial(register.take, said))
         except ToolsetError as error:
             if self._required:
                 raise ToolsetError(f"the MCP server failed: {error}", self.name) from error
             self._wait(session)
-            self._tell(session, f"it failed and is not used for {RETRY_S:g} s: {error}")
-            return self._last
+            self._tell(session, register, f"it failed and is not used for {RETRY_S:g} s: {error}")
+            return register.last
         for what in wrong:
-            self._tell(session, what)
-        if list(tools) != list(self._last):
-            self._last = tools
-        return self._last
+            self._tell(session, register, what)
+        return tools
+
+    def _known(self) -> Sequence[Register]:
+        return list(self._registers.values())
+
+    def _register(self, session: SessionInfo) -> Register:
+        """The register of the session's principal."""
+        principal = (session.line, session.user_id, session.workspace_root)
+        found = self._registers.pop(principal, None) or Register(self.name, self._tool, self._pins, self._prefix)
+        self._registers[principal] = found
+        while len(self._registers) > MOST_PRINCIPALS:
+            del self._registers[next(iter(self._registers))]
+        return found
+
+    def _tool(self, name: str, described: Described) -> ServerTool:
+        """The tool of a description. Equal descriptions share one, so that a principal costs little."""
+        key = fingerprint([name, described.model_dump()])
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = ServerTool(self.source, name, described, self._terms(described.name))
+        return found
 
     def _wait(self, session: SessionInfo) -> None:
         self._retry_at.pop(session.session_id, None)
@@ -139,17 +176,14 @@ class McpToolset(Toolset):
         while len(self._retry_at) > MOST_WAITING:
             del self._retry_at[next(iter(self._retry_at))]
 
-    def _tell(self, session: SessionInfo, what: str) -> None:
-        """Report an incident, each once."""
-        if what not in self._told and self._runtime is not None:
-            if len(self._told) >= MOST_WAITING:
-                self._told.clear()
-            self._told.add(what)
+    def _tell(self, session: SessionInfo, register: Register, what: str) -> None:
+        """Report an incident, each once for a principal."""
+        told = register.told
+        if what not in told and self._runtime is not None:
+            if len(told) >= MOST_WAITING:
+                told.clear()
+            told.add(what)
             self._runtime.report_source(session, self.source.words, printable(f"{self.source.words}: {what}"))
-
-
-def _made(source: ServerSource, terms: Callable[[str], Terms], name: str, described: Described) -> ServerTool:
-    return ServerTool(source, name, described, terms(described.name))
 
 
 def mcp_toolset(

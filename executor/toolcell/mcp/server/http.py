@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import logging
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
@@ -47,6 +49,7 @@ MAX_OPEN: Final = 1000
 """The connections of all clients at the same time."""
 HELD_BYTES: Final = 64 * 1024 * 1024
 """The bodies of the requests of all clients at the same time, those that are being served among them."""
+_log = logging.getLogger("toolcell.mcp")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -87,7 +90,7 @@ class McpApp:
         self._tokens = tokens
         self._rules = HostRules(options.host, options.hosts, options.origins)
         self._managers: dict[str, StreamableHTTPSessionManager] = {}
-        self._starting = anyio.Lock()
+        self._starting: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._open: Counter[str] = Counter()
         self._held = 0
         self._held_of: Counter[str] = Counter()
@@ -112,7 +115,13 @@ class McpApp:
             body = await _body(receive, self._server.bounds.message_bytes, hold.grow)
             if isinstance(body, int):
                 return await _refused(body, scope, receive, send)
-            manager = await self._manager(principal)
+            try:
+                manager = await self._manager(principal)
+            except (MCPError, UsageError):
+                _log.exception("the session of the principal %r cannot be opened", principal)
+                return await _answer(
+                    503, "The session cannot be opened now", scope, receive, send, {"Retry-After": "1"}
+                )
             await manager.handle_request(scope, _replayed(body, receive), send)
         finally:
             self._open[principal] -= 1
@@ -134,7 +143,7 @@ class McpApp:
 
     async def _manager(self, principal: str) -> StreamableHTTPSessionManager:
         """The MCP sessions of a principal."""
-        async with self._starting:
+        async with self._starting[principal]:  # one that starts slowly holds up its own requests only
             found = self._managers.get(principal)
             if found is None:
                 bounds = self._server.bounds

@@ -1,6 +1,7 @@
 """ToolServer: the tools of a supervisor, offered to MCP clients."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -25,6 +26,8 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.journal.reading import JournalReader
 from toolcell.profile import Profile
+from toolcell.session import Session
+from toolcell.session_result import SessionState
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import SessionKind
@@ -99,7 +102,8 @@ class ToolServer:
         self._offers = Offers(prompts=prompts, resources=resources, completions=completions)
         self.bounds = bounds or ServerBounds()
         self._principals: dict[str, PrincipalServer] = {}
-        self._opening = anyio.Lock()
+        self._opening: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._opening_store = anyio.Lock()
         self._stack: AsyncExitStack | None = None
         self._tasks: TaskGroup | None = None
         self._store: TaskStore | None = None
@@ -123,11 +127,13 @@ class ToolServer:
         try:
             await self._stack.__aexit__(kind, error, trace)
         finally:
+            self._tasks = None
             with anyio.CancelScope(shield=True):
                 for each in self._principals.values():
                     await each.session.close(grace_s=0)
-            if self._store is not None:
-                self._store.close()
+                async with self._opening_store:
+                    if self._store is not None:
+                        self._store.close()
             _IN_USE[self._supervisor].discard(self._namespace)
 
     @property
@@ -138,16 +144,16 @@ class ToolServer:
         return self._tasks
 
     async def principal(self, name: str = "") -> PrincipalServer:
-        """The server of one principal. Its session is opened at the first time. Raises UsageError."""
-        tasks = self.tasks
-        async with self._opening:
+        """The server of one principal. Its session is opened at the first time; if that fails, nothing is left of it.
+        Other principals do not wait for it. Raises UsageError."""
+        async with self._opening[name]:
             found = self._principals.get(name)
             if found is None:
-                found = self._principals[name] = await self._opened(name, tasks)
+                found = self._principals[name] = await self._opened(name)
             return found
 
-    async def _opened(self, name: str, tasks: TaskGroup) -> PrincipalServer:
-        channel = self._channel_type()
+    async def _opened(self, name: str) -> PrincipalServer:
+        tasks, channel = self.tasks, self._channel_type()
         session = await self._supervisor.open_session(
             self._kind,
             workspace=self._workspace.replace(PRINCIPAL, name or "client"),
@@ -156,24 +162,37 @@ class ToolServer:
             channel=channel,
             profile=self._profile,
         )
+        try:
+            opened = PrincipalServer(
+                name,
+                session,
+                channel,
+                self._supervisor.approvals,
+                tasks,
+                is_durable=runtime_of(self._supervisor).settings.state is not None,
+                identity=self._identity,
+                offers=self._offers,
+                bounds=self.bounds,
+                keeper=await self._keeper(name, session),
+            )
+            await opened.tools.refresh()
+            if self._tasks is None:
+                raise UsageError(f"The server has ended while the session of {name!r} was opened. Start another one.")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await session.close(grace_s=0, outcome=SessionState.FAILED)
+            raise
+        return opened
+
+    async def _keeper(self, name: str, session: Session) -> TaskKeeper:
+        """What keeps a principal's tasks, if the supervisor has a state directory."""
         state = runtime_of(self._supervisor).settings.state
         journal = None if state is None else JournalReader(state.log, state.database)
-        if state is not None and self._store is None:
-            self._store = await in_thread(partial(TaskStore, state.tasks))
-        opened = PrincipalServer(
-            name,
-            session,
-            channel,
-            self._supervisor.approvals,
-            tasks,
-            is_durable=state is not None,
-            identity=self._identity,
-            offers=self._offers,
-            bounds=self.bounds,
-            keeper=await TaskKeeper.of(f"{self._namespace}-{name}", session.id, self._store, journal),
-        )
-        await opened.tools.refresh()
-        return opened
+        if state is not None:
+            async with self._opening_store:
+                if self._store is None and self._tasks is not None:
+                    self._store = await in_thread(partial(TaskStore, state.tasks))
+        return await TaskKeeper.of(f"{self._namespace}-{name}", session.id, self._store, journal)
 
     async def serve_stdio(self, own: tuple[int, int] | None = None) -> None:
         """Serve the client at this process's standard input and output, until its end. Meanwhile, whatever else this
