@@ -2,6 +2,7 @@
 
 import logging
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +10,8 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from toolcell.errors import SandboxUnavailableError
+from toolcell import forks
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
@@ -128,6 +130,7 @@ class Pool:
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
+        forks.register(self)
 
     def status(self) -> SupervisorStatus:
         """What the kernel offers here, as probed at the start, and the present state of the zygotes."""
@@ -188,6 +191,20 @@ class Pool:
         self.fleet.close()
         self._reactor.close()
         self.slots.remove(self.all_cells)
+
+    def let_go(self) -> None:
+        """In a fork of the program, forget every call and cell, so that nothing is sent, killed or removed."""
+        self._open = False
+        waiting = [run.waiter for run in (*self.waiting, *self.running()) if run.waiter is not None]
+        for run in self.running():
+            run.cell = None
+        if self._reactor.thread == threading.get_ident():  # otherwise their tasks do not run here
+            for waiter in waiting:
+                waiter.fail(UsageError(forks.FORKED))
+        for known in (self.waiting, self._queues, self.cells, self.prewarmer.reserve.cells):
+            known.clear()
+        for listed in (self.fleet.zygotes, self.slots.free_cgroups, self.slots.vacating):
+            listed.clear()
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
+from toolcell import forks
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.switches import OFF, VARIABLE
 from toolcell.wire.code import running_code
@@ -51,18 +51,6 @@ ENVIRONMENT = {
     "LD_BIND_NOW": "1",  # otherwise each call process resolves each C function that it uses, and copies the page
     "MALLOC_ARENA_MAX": "1",  # each further arena reserves 64 MiB of the limited address space
 }
-
-
-_zygotes: weakref.WeakSet["ZygoteProcess"] = weakref.WeakSet()
-
-
-def _forget_after_fork() -> None:
-    """In a fork of the user's process, close the sockets that would hide the supervisor's death from its zygotes."""
-    for zygote in list(_zygotes):
-        zygote.close_inherited()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _socketpair() -> tuple[socket.socket, socket.socket]:
@@ -140,7 +128,7 @@ class ZygoteProcess:
         self.has_started = False
         self.heard_at = 0.0  # when it last answered, or got a request while it had no other
         self.asked: set[int] = set()  # requested cells without an answer
-        _zygotes.add(self)
+        forks.register(self)
 
     def __repr__(self) -> str:
         pid = self._process.pid if self._process else None
@@ -157,9 +145,10 @@ class ZygoteProcess:
         that its cells will need, None for all that the zygote knows.
         """
         try:
-            ours = self._exec()
+            with forks.no_fork:
+                ours = self._exec()
         except OSError as error:
-            self.close_inherited()
+            self.let_go()
             if self._stderr is not None:
                 self._stderr.close()
             cure = CURES.get(error.errno or 0, "")
@@ -313,8 +302,9 @@ class ZygoteProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
 
-    def close_inherited(self) -> None:
-        """Close our end in a forked child of this process, without touching the parent's event loop."""
+    def let_go(self) -> None:
+        """Close our end, without touching the event loop. An open copy in a fork of the program would hide the
+        supervisor's death from the zygote."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
