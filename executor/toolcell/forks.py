@@ -67,9 +67,10 @@ def leave_loop(is_here: Callable[[], bool]) -> None:
     _loops.append(is_here)
 
 
-def check_loop() -> None:
-    """Raise UsageError if the caller runs on an event loop that was inherited by a fork."""
-    if any(is_here() for is_here in _loops):
+def check_loop(*, is_none: bool = False) -> None:
+    """Raise UsageError if the caller runs on an event loop that was inherited by a fork. `is_none`: it runs on none, as
+    asyncio says of a coroutine that goes on in a child."""
+    if any(is_none or is_here() for is_here in _loops):
         raise UsageError(_NO_LOOP)
 
 
@@ -103,7 +104,7 @@ class _OfParent(Connection):
     """The parent's connection, in a child."""
 
     def cursor(self, *_args: Any, **_options: Any) -> Any:
-        raise sqlite3.ProgrammingError(f"The file is open in the parent. {FORKED}")
+        raise UsageError(FORKED)
 
     execute = executemany = executescript = commit = rollback = cursor
 

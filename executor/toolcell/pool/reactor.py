@@ -107,7 +107,11 @@ def current_reactor() -> Reactor:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return TrioReactor()
+        try:
+            return TrioReactor()
+        except (ImportError, RuntimeError):
+            forks.check_loop(is_none=True)
+            raise
     return AsyncioReactor()
 
 
