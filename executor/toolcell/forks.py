@@ -55,7 +55,7 @@ def keep(inherited: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
-def new_rlock() -> threading.RLock:  # type: ignore[valid-type]  # a function before Python 3.13
+def new_rlock() -> threading.RLock:
     """A lock of a module, which is free in each child."""
     lock = threading.RLock()
     _rlocks.append(lock)
@@ -76,14 +76,14 @@ def check_loop(*, is_none: bool = False) -> None:
 
 def _in_child() -> None:
     no_fork.release()
-    for lock in _rlocks:
-        lock._at_fork_reinit()  # as modules of the standard library do
     for inherited in list(_objects):
         keep(inherited)
         try:
             inherited.let_go()
         except Exception:  # the others must still let go
             _log.exception("%r of the parent could not be dropped in this fork", inherited)
+    for lock in _rlocks:
+        lock._at_fork_reinit()  # as modules of the standard library do
 
 
 os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=_in_child)
@@ -97,7 +97,7 @@ class Connection(sqlite3.Connection):
         register(self)
 
     def let_go(self) -> None:
-        self.__class__ = _OfParent
+        self.__class__ = _OfParent  # pyright: ignore[reportAttributeAccessIssue] - a subclass of the same layout
 
 
 class _OfParent(Connection):

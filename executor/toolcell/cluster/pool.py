@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 
-from toolcell.dispatch.serving import SessionRun
 from toolcell import forks
+from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
 from toolcell.pool.budget import Budgets

@@ -296,13 +296,15 @@ class AsyncioReactor:
         self._watched.clear()
         for task in asyncio.all_tasks(self._loop):
             if isinstance(task, _AsyncioTask):
-                asyncio._unregister_task(task)  # type: ignore[attr-defined]  # documented under "Extending"
+                asyncio._unregister_task(task)  # documented: asyncio, "Extending"
                 forks.keep(task)
         forks.leave_loop(self.is_here)
         loop: Any = self._loop
+        if loop.is_closed():
+            return
         if hasattr(loop, "_get_backend_id"):  # uvloop
             _separate(loop._get_backend_id())
-        elif hasattr(loop, "_selector") and hasattr(loop._selector, "fileno") and not loop.is_closed():
+        elif hasattr(loop, "_selector") and hasattr(loop._selector, "fileno"):
             _separate(loop._selector.fileno(), loop._ssock, loop._csock)
 
 

@@ -162,8 +162,9 @@ class Runtime:
         return self._life.is_left_open
 
     def let_go(self) -> None:
-        """In a fork of the program, end here and leave everything to the parent. Without a start, nothing is shared."""
-        if self._life.state != "new":
+        """In a fork of the program, leave everything to the parent. Before the start and after the end, nothing is
+        shared."""
+        if self._life.state not in ("new", "over"):
             self._life.let_go()
             self._pool = self._approvals = self._results = self._kept = self._durable = None
             for session in self._sessions.values():

@@ -26,6 +26,7 @@ class Channels:
     """
 
     __slots__ = (
+        "__weakref__",
         "_epoll",
         "_handlers",
         "_on_error",
@@ -33,7 +34,6 @@ class Channels:
         "_reactor",
         "_theirs",
         "_watched",
-        "__weakref__",
         "calls",
         "control",
         "frames",
