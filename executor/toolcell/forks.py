@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from .errors import UsageError
 
-__all__ = ["FORKED", "Connection", "check_loop", "keep", "leave_loop", "new_rlock", "no_fork", "register"]
+__all__ = ["FORKED", "FileConnection", "check_loop", "keep", "leave_loop", "new_rlock", "no_fork", "register"]
 
 _log = logging.getLogger("toolcell")
 FORKED: Final = (
@@ -89,8 +89,9 @@ def _in_child() -> None:
 os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=_in_child)
 
 
-class Connection(sqlite3.Connection):
-    """A connection to a file, which a forked child must neither use nor close (sqlite.org/howtocorrupt.html, 2.6)."""
+class FileConnection(sqlite3.Connection):
+    """A connection to a file. A forked child must neither use nor close it (SQLite, "How To Corrupt An SQLite Database
+    File", 2.6)."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -100,7 +101,7 @@ class Connection(sqlite3.Connection):
         self.__class__ = _OfParent  # pyright: ignore[reportAttributeAccessIssue] - a subclass of the same layout
 
 
-class _OfParent(Connection):
+class _OfParent(FileConnection):
     """The parent's connection, in a child."""
 
     def cursor(self, *_args: Any, **_options: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from toolcell.forks import Connection
+from toolcell.forks import FileConnection
 from toolcell.state.signing import Signer
 
 from .ended import EndedBy
@@ -50,7 +50,7 @@ class ApprovalTable:
     def __init__(self, path: Path | None, signer: Signer) -> None:
         """Open or make the database. Raises sqlite3.Error or OSError."""
         self._signer = signer
-        where, kind = (":memory:", sqlite3.Connection) if path is None else (path, Connection)
+        where, kind = (":memory:", sqlite3.Connection) if path is None else (path, FileConnection)
         self._database = sqlite3.connect(
             where, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=kind
         )

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from toolcell.forks import Connection
+from toolcell.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 
 from .chain import START, Head, JournalEntry
@@ -43,7 +43,7 @@ class Index:
         """Open the index. Raises sqlite3.Error. Its type is exactly DatabaseError if the file is damaged."""
         where = f"{path.absolute().as_uri()}?mode={'rwc' if to_write else 'ro'}"
         self._database = sqlite3.connect(
-            where, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0, factory=Connection
+            where, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0, factory=FileConnection
         )
         try:
             if to_write:

@@ -72,7 +72,9 @@ class RolloutRecord:
         forks.register(self)
 
     def _opened(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, factory=forks.Connection)
+        database = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, factory=forks.FileConnection
+        )
         try:
             self.path.chmod(0o600)
             database.execute("PRAGMA journal_mode = WAL")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from toolcell.forks import Connection
+from toolcell.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 from toolcell_tools.errors import CallOutcome, Cancelled
 from toolcell_tools.result import ToolResult
@@ -53,7 +53,7 @@ class ResultStore:
         self._synced = -1
         self._changes = 0
         self._database = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=Connection
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=FileConnection
         )
         with ExitStack() as undo:
             undo.callback(self._database.close)
