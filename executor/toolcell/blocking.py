@@ -1,7 +1,6 @@
 """The same API without `await`, for programs without an event loop. It runs an event loop in a thread."""
 
 import atexit
-import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
-from . import misuse, request_help
+from . import forks, misuse, request_help
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approvals, Approver
@@ -295,7 +294,7 @@ class Session:
     ) -> "BlockingTask":
         """As `toolcell.Session.start`, without callbacks."""
         started = partial(self._start, name, args, task_id=task_id, call_id=call_id, timeout=timeout)
-        return BlockingTask(self._running().call(started), self._portal)
+        return BlockingTask(self._running().call(started), self._running)
 
     async def _start(self, name: str | Declared, args: Mapping[str, Any] | None, **options: Any) -> CallTask:
         return self._inner.start(name, args, **options)
@@ -394,9 +393,9 @@ class Session:
 class BlockingTask:
     """A task of a blocking session: `toolcell.CallTask` without `await`."""
 
-    def __init__(self, inner: CallTask, portal: BlockingPortal) -> None:
+    def __init__(self, inner: CallTask, running: Callable[[], BlockingPortal]) -> None:
         self._inner = inner
-        self._portal = portal
+        self._running = running
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -411,12 +410,12 @@ class BlockingTask:
 
     def result(self) -> ToolResult:
         """As `toolcell.CallTask.result`."""
-        return self._inner.known_result or self._portal.call(self._inner.result)
+        return self._inner.known_result or self._running().call(self._inner.result)
 
     def cancel(self) -> None:
         """As `toolcell.CallTask.cancel`."""
         if self._inner.known_result is None:
-            self._portal.call(self._inner.cancel)
+            self._running().call(self._inner.cancel)
 
 
 class Supervisor:
@@ -488,7 +487,8 @@ class Supervisor:
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
-        self._loop_thread = self._pid = 0
+        self._loop_thread = 0
+        forks.register(self)
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -523,8 +523,8 @@ class Supervisor:
                 stack.callback(self._end, portal)
                 self._loop_thread = portal.call(threading.get_ident)
                 self._stack = stack.pop_all()
-            self._portal, self._pid = portal, os.getpid()
-            atexit.register(self._close_at_exit)
+            self._portal = portal
+            atexit.register(self.close)
 
     def close(self) -> None:
         """As `toolcell.Supervisor.aclose`, from any thread except the loop's. It ends the supervisor, then its event
@@ -537,7 +537,7 @@ class Supervisor:
             )
         with self._turn:
             self._portal, self._loop_thread = None, 0
-            atexit.unregister(self._close_at_exit)
+            atexit.unregister(self.close)
             self._stack.close()
 
     aclose = close  # its name in `toolcell.Supervisor`
@@ -554,9 +554,11 @@ class Supervisor:
         if _supervisor.runtime_of(self._inner).is_left_open:
             anyio.run(self._inner.aclose)
 
-    def _close_at_exit(self) -> None:
-        if self._pid == os.getpid():  # a fork lacks the thread of the event loop
-            self.close()
+    def let_go(self) -> None:
+        """In a fork of the program, forget the event loop, whose thread is not there."""
+        forks.keep(self._stack)  # to leave it would wait for the loop
+        self._turn, self._stack = threading.Lock(), ExitStack()
+        self._portal, self._loop_thread = None, 0
 
     def __enter__(self) -> Self:
         if self._portal is not None:
@@ -630,6 +632,8 @@ class Supervisor:
 
     def _running(self) -> BlockingPortal:
         if self._portal is None:
+            if (runtime := _supervisor.runtime_of(self._inner)).is_inherited:
+                raise runtime.why_not()
             raise UsageError(
                 "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
             )
@@ -637,9 +641,7 @@ class Supervisor:
 
     def task(self, id: str) -> BlockingTask:
         """As `toolcell.Supervisor.task`."""
-        if self._portal is None:
-            raise UsageError("The supervisor is not running. Start it first.")
-        return BlockingTask(self._portal.call(self._inner.task, id), self._portal)
+        return BlockingTask(self._running().call(self._inner.task, id), self._running)
 
     def status(self) -> SupervisorStatus:
         """As `toolcell.Supervisor.status`."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import anyio
 
+from . import forks
 from .errors import UsageError
 from .pool.reactor import AsyncioReactor, Reactor, Task, current_reactor
 
@@ -63,6 +64,8 @@ class Lifetime:
         stay: Callable[[Callable[[], None], Callable[[], Awaitable[None]]], Awaitable[None]],
     ) -> None:
         self.state: State = "new"
+        self.is_inherited = False
+        """Whether a fork has it from its parent, where it was begun."""
         self.failure: BaseException | None = None
         """The exceptions that ended it, or were raised at its end."""
         self._beside: dict[anyio.CancelScope, Task] = {}
@@ -95,6 +98,8 @@ class Lifetime:
 
     def why_not(self) -> UsageError:
         """The error for a caller that needs it to be up."""
+        if self.is_inherited:
+            return UsageError(forks.FORKED)
         why = _WHY_NOT.get(self.state, _CUT_OFF)
         if self.state in ("ending", "over") and not self._is_asked:
             why = _CUT_OFF if self.failure is None else _FAILED
@@ -104,7 +109,7 @@ class Lifetime:
 
     def check(self) -> None:
         """Raise UsageError if it is not up, or runs on another event loop than the caller's."""
-        if self.state != "up" or self.is_cut_off:
+        if self.is_inherited or self.state != "up" or self.is_cut_off:
             raise self.why_not()
         self._check_here()
 
@@ -118,7 +123,7 @@ class Lifetime:
 
         If the caller is cancelled and no other caller waits, the start is undone.
         """
-        if self.state in ("ending", "over") or self.is_cut_off:
+        if self.is_inherited or self.state in ("ending", "over") or self.is_cut_off:
             raise self.why_not()
         start = self._spawn() if self._start is None else self._start
         self._check_here()
@@ -142,7 +147,7 @@ class Lifetime:
         """End it, or wait for the end that another caller began. Do nothing if it was never begun. Raises, once, what
         its tasks and its end have raised. A cancelled caller still waits for the end.
         """
-        if self._start is None or (self.state == "over" and self._is_told):
+        if self._start is None or self.is_inherited or (self.state == "over" and self._is_told):
             return
         if self.state != "over":
             self._check_here()
@@ -154,7 +159,7 @@ class Lifetime:
 
     def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a coroutine function in a task of its own. `end_tasks` cancels it. If it raises, the lifetime ends."""
-        if self.state == "over":
+        if self.is_inherited or self.state == "over":
             return  # the supervisor has ended
         scope = anyio.CancelScope()
         self._beside[scope] = self.reactor.task(self._run_beside(scope, function, args))
@@ -172,6 +177,11 @@ class Lifetime:
         """Note that its event loop was closed before its end, so none of its tasks runs."""
         self.state = "over"
         self._is_asked = self._is_told = True
+
+    def let_go(self) -> None:
+        """Note that this process is a fork of the one in which it was begun."""
+        self.is_inherited = True
+        self.give_up()
 
     def _spawn(self) -> _Start:
         self._reactor = current_reactor()

@@ -208,7 +208,7 @@ class Supervisor:
 
     def __del__(self) -> None:
         runtime: Runtime | None = vars(self).get("_runtime")  # None if the constructor failed
-        if runtime is not None and runtime.is_left_open and runtime.is_of_this_process:  # otherwise in a fork
+        if runtime is not None and runtime.is_left_open:
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             runtime.abandon()
 

@@ -185,3 +185,24 @@ async def test_a_damaged_trajectory_is_reported(shared: Supervisor, record: Path
     edit(record, "UPDATE attempts SET trajectory = '{}'")
     with pytest.raises(UsageError, match="cannot be read"):
         await run()
+
+
+def test_a_fork_that_outlives_a_rollout_keeps_nobody_out_of_its_record(record: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from toolcell.rollouts.record import RolloutRecord\n"
+        "record = RolloutRecord(Path(sys.argv[1]))\n"
+        "read, write = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.close(write)\n"
+        "    os.read(read, 1)\n"
+        "    os._exit(0)\n"
+        "record.close()\n"
+        "RolloutRecord(Path(sys.argv[1])).close()\n"
+        "os.close(write)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    done = programs.run([*programs.PYTHON, "-c", program, str(record)], timeout=120)
+    assert (done.stdout, done.stderr) == ("0\n", "")

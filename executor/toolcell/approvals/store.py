@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
+from toolcell import forks
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
@@ -89,6 +90,7 @@ class Approvals:
         self._changes = 0
         self.is_ending = False
         """Whether the supervisor ends, so that calls which still wait leave their requests pending."""
+        forks.register(self)
 
     @classmethod
     def open(cls, state: str | Path) -> Self:
@@ -115,6 +117,9 @@ class Approvals:
         """Close the database. Requests stay as they are."""
         with self._lock:
             self._table.close()
+
+    def let_go(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it at the fork
 
     # -- for people and programs ---------------------------------------------------------------------------------------
 

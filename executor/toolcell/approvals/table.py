@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from toolcell.forks import FileConnection
 from toolcell.state.signing import Signer
 
 from .ended import EndedBy
@@ -49,8 +50,9 @@ class ApprovalTable:
     def __init__(self, path: Path | None, signer: Signer) -> None:
         """Open or make the database. Raises sqlite3.Error or OSError."""
         self._signer = signer
+        where, kind = (":memory:", sqlite3.Connection) if path is None else (path, FileConnection)
         self._database = sqlite3.connect(
-            ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=BUSY_S
+            where, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=kind
         )
         with ExitStack() as undo:
             undo.callback(self._database.close)

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
+from toolcell import forks
 from toolcell_tools.interrupts import Escaped
 
 from .errors import Unreachable
@@ -42,8 +43,9 @@ class NoThread(Unreachable):
 
 async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: CapacityLimiter | None = None) -> T:
     """Return `work()`, run in a worker thread. With `abandon`, a cancelled caller does not wait for it. Raises
-    NoThread, and what `work` raises.
+    NoThread, and what `work` raises; UsageError on an event loop that was inherited by a fork, which has no threads.
     """
+    forks.check_loop()
     began = False
 
     def run() -> T:

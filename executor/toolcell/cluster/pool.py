@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from toolcell import forks
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
@@ -97,6 +98,7 @@ class ClusterPool:
         self._of_session: dict[str, dict[Run, None]] = {}
         self._numbers = 0
         self._is_open = False
+        forks.register(self)
 
     def __repr__(self) -> str:
         return f"<ClusterPool {len(self._nodes.ups())} nodes · {len(self._at)} calls · {len(self.waiting)} waiting>"
@@ -142,6 +144,13 @@ class ClusterPool:
         self._is_open = False
         self._nodes.abandon()
         self._reactor.close()
+
+    def let_go(self) -> None:
+        """In a fork of the program, forget the nodes, so that nothing is sent."""
+        self._is_open = False
+        self._nodes.abandon()
+        for known in (self.waiting, self._at, self._of_session):
+            known.clear()
 
     # -- members ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from toolcell.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 
 from .chain import START, Head, JournalEntry
@@ -41,7 +42,9 @@ class Index:
     def __init__(self, path: Path, *, to_write: bool) -> None:
         """Open the index. Raises sqlite3.Error. Its type is exactly DatabaseError if the file is damaged."""
         where = f"{path.absolute().as_uri()}?mode={'rwc' if to_write else 'ro'}"
-        self._database = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+        self._database = sqlite3.connect(
+            where, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0, factory=FileConnection
+        )
         try:
             if to_write:
                 os.chmod(path, 0o600)

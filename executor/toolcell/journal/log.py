@@ -7,10 +7,11 @@ import os
 import stat
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
+
+from toolcell import forks
 
 from .chain import Head, JournalEntry, SharedFacts, entries, entry_of, new_packer
 from .cures import cure_of
@@ -29,18 +30,6 @@ write: Final = os.write
 
 class JournalFull(OSError):
     """A record could not be appended. The message has the cause and the cure."""
-
-
-_logs: weakref.WeakSet["JournalLog"] = weakref.WeakSet()
-
-
-def _let_go_after_fork() -> None:
-    """In a fork of the program, close the logs: a second writer would break the chain."""
-    for log in list(_logs):
-        log.abandon("this process is a fork of the supervisor's program")
-
-
-os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class JournalLog:
@@ -73,7 +62,7 @@ class JournalLog:
         self._dirty_since = 0.0
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
-        _logs.add(self)
+        forks.register(self)
 
     @property
     def head(self) -> Head:
@@ -153,11 +142,11 @@ class JournalLog:
                 self._fd = -1
         self.broken = self.broken or "The journal is closed."
 
-    def abandon(self, why: str) -> None:
-        """Close the file at once, in a fork that must not write."""
+    def let_go(self) -> None:
+        """In a fork of the program, close the log: a second writer would break the chain."""
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self._syncing = None
-        self.broken = f"The journal cannot be written: {why}."
+        self.broken = "The journal cannot be written: this process is a fork of the supervisor's program."
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

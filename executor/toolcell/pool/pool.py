@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from toolcell.errors import SandboxUnavailableError
+from toolcell import forks
+from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
@@ -126,6 +128,7 @@ class Pool:
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
+        forks.register(self)
 
     def status(self) -> SupervisorStatus:
         """What the kernel offers here, as probed at the start, and the present state of the zygotes."""
@@ -199,6 +202,20 @@ class Pool:
             last.callback(self.slots.remove, self.all_cells)
             last.callback(self._reactor.close)
             last.callback(self.fleet.close)
+
+    def let_go(self) -> None:
+        """In a fork of the program, forget every call and cell, so that nothing is sent, killed or removed."""
+        self._open = False
+        waiting = [run.waiter for run in (*self.waiting, *self.running()) if run.waiter is not None]
+        for run in self.running():
+            run.cell = None
+        if self._reactor.thread == threading.get_ident():  # otherwise their tasks do not run here
+            for waiter in waiting:
+                waiter.fail(UsageError(forks.FORKED))
+        for known in (self.waiting, self._queues, self.cells, self.prewarmer.reserve.cells):
+            known.clear()
+        for listed in (self.fleet.zygotes, self.slots.free_cgroups, self.slots.vacating):
+            listed.clear()
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

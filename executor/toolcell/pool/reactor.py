@@ -12,8 +12,11 @@ import ctypes
 import logging
 import math
 import os
+import select
+import socket
 import struct
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
 
+from toolcell import forks
 from toolcell.fast.awake import Awake
 from toolcell.fast.switches import is_on
 from toolcell_sandbox.errors import SandboxError
@@ -83,6 +87,10 @@ class Waiter(Protocol[T]):
         """Give the task the value: at once, or `later`, after the work that is under way."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Raise the error in the task, unless it was given a value."""
+        ...
+
     def __await__(self) -> Generator[Any, Any, T]: ...
 
 
@@ -99,6 +107,8 @@ class Reactor(Protocol):
 
     faults: int
     """The number of exceptions that callbacks have raised."""
+    thread: int
+    """The identifier of the event loop's thread."""
 
     def fault(self, owner: Owner | None, error: Exception) -> None: ...
     def guarded(self, owner: Owner | None, callback: Callable[..., object], *args: object) -> None: ...
@@ -143,11 +153,16 @@ class Reactor(Protocol):
 
 
 def current_reactor() -> Reactor:
-    """A reactor on the event loop that runs now."""
+    """A reactor on the event loop that runs now. Raises UsageError on a loop that was inherited by a fork."""
+    forks.check_loop()
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return TrioReactor()
+        try:
+            return TrioReactor()
+        except (ImportError, RuntimeError):
+            forks.check_loop(is_none=True)
+            raise
     return AsyncioReactor()
 
 
@@ -160,10 +175,10 @@ class _Alarm:
         self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
         self._start: Callable[[], None]  # starts the timer for that moment
         self._on_alarm: Callable[[], None] | None = None
-        self._closed = False
+        self.closed = False
 
     def set(self, when: float, on_alarm: Callable[[], None]) -> None:
-        if self._closed:
+        if self.closed:
             return
         if self._fd < 0:
             flags = os.O_CLOEXEC | os.O_NONBLOCK
@@ -181,10 +196,12 @@ class _Alarm:
             self._reactor.soon(self._set_again)
 
     def _set_again(self) -> None:
-        if self._on_alarm is not None and not self._closed:
+        if self._on_alarm is not None and not self.closed:
             self._reactor.guarded(None, self._on_alarm)  # early: it finds what is due, and sets the next alarm
 
     def _ring(self) -> None:
+        if self.closed:
+            return
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
@@ -196,7 +213,7 @@ class _Alarm:
             on_alarm()
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         if self._fd >= 0:
             release(os.close, self._fd)
             self._fd = -1
@@ -236,6 +253,10 @@ class _FutureWaiter(asyncio.Future[Any]):
             self.reactor.going_on.append(self)
         self.set_result(value)
 
+    def fail(self, error: Exception) -> None:
+        if not self.done():
+            self.set_exception(error)
+
     def go_on(self) -> None:
         """Run the awaiting task until it awaits something else."""
         assert self.resume is not None
@@ -265,6 +286,7 @@ class AsyncioReactor(Guard):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
         self._context = _in_asyncio()
         self._watched: set[int] = set()
         self.awake = Awake(self._loop)
@@ -272,6 +294,7 @@ class AsyncioReactor(Guard):
         self.going_on: deque[_FutureWaiter] = deque()  # their tasks run when the callback has ended
         self._alarm = _Alarm(self)
         self.stay_awake = self.awake.stay  # without a function between: each call of a kept process calls it
+        forks.register(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
         self._context.run(self._loop.add_reader, fd, self._call_back, on_ready, owner)
@@ -328,21 +351,47 @@ class AsyncioReactor(Guard):
             self.unwatch(fd)
         self._alarm.close()
 
+    def let_go(self) -> None:
+        """In a fork, take the supervisor's tasks off the loop, which may still run to its end there."""
+        if self._alarm.closed:
+            return
+        self._alarm.close()
+        self._watched.clear()
+        for task in asyncio.all_tasks(self._loop):
+            if isinstance(task, _AsyncioTask):
+                asyncio._unregister_task(task)  # documented: asyncio, "Extending"
+                forks.keep(task)
+        forks.leave_loop(self.is_here)
+        loop: Any = self._loop
+        if loop.is_closed():
+            return
+        if hasattr(loop, "_get_backend_id"):  # uvloop
+            _separate(loop._get_backend_id())
+        elif hasattr(loop, "_selector") and hasattr(loop._selector, "fileno"):
+            _separate(loop._selector.fileno(), loop._ssock, loop._csock)
+
 
 class _EventWaiter:
-    __slots__ = ("_event", "_value")
+    __slots__ = ("_error", "_event", "_value")
 
     def __init__(self, event: "trio.Event") -> None:
         self._event = event
         self._value: list[object] = []
+        self._error: Exception | None = None
 
     def set(self, value: object, *, later: bool = False) -> None:
         if not self._value:
             self._value.append(value)
             self._event.set()
 
+    def fail(self, error: Exception) -> None:
+        self._error = None if self._value else error
+        self._event.set()
+
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from self._event.wait().__await__()
+        if self._error is not None:
+            raise self._error
         return self._value[0]
 
 
@@ -369,10 +418,12 @@ class TrioReactor(Guard):
         import trio
 
         self._trio = trio
+        self.thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
         self._context = copy_context()
         self._watched: dict[int, trio.CancelScope] = {}
         self._alarm = _Alarm(self)
+        forks.register(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
         trio = self._trio
@@ -432,3 +483,32 @@ class TrioReactor(Guard):
         for fd in list(self._watched):
             self.unwatch(fd)
         self._alarm.close()
+
+    def let_go(self) -> None:
+        """In a fork, end the watching tasks, for which the run would wait if it goes on to its end there."""
+        if self._alarm.closed:
+            return
+        self._alarm.close()
+        forks.leave_loop(self.is_here)
+        if self.is_here():
+            from trio._core._run import GLOBAL_RUN_CONTEXT
+
+            runner: Any = GLOBAL_RUN_CONTEXT.runner
+            waker = runner.entry_queue.wakeup
+            _separate(runner.io_manager._epoll.fileno(), waker.wakeup_sock, waker.write_sock)
+            for scope in self._watched.values():
+                scope.cancel()
+        self._watched.clear()
+
+
+def _separate(epoll: int, reader: socket.socket | None = None, writer: socket.socket | None = None) -> None:
+    """In a fork, replace the descriptors with which an event loop waits and is woken. The parent's loop shares them: it
+    would miss what the child hears, takes or unregisters."""
+    with select.epoll() as own:
+        if reader is not None and writer is not None:
+            for theirs, mine in zip((reader, writer), socket.socketpair(), strict=True):
+                with mine:
+                    mine.setblocking(False)
+                    os.dup2(mine.fileno(), theirs.fileno(), inheritable=False)
+            own.register(reader.fileno(), select.EPOLLIN)
+        os.dup2(own.fileno(), epoll, inheritable=False)

@@ -13,11 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
+from toolcell import forks
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.switches import OFF, VARIABLE
 from toolcell.wire.code import running_code
@@ -53,18 +53,6 @@ ENVIRONMENT = {
     "LD_BIND_NOW": "1",  # otherwise each call process resolves each C function that it uses, and copies the page
     "MALLOC_ARENA_MAX": "1",  # each further arena reserves 64 MiB of the limited address space
 }
-
-
-_zygotes: weakref.WeakSet["ZygoteProcess"] = weakref.WeakSet()
-
-
-def _forget_after_fork() -> None:
-    """In a fork of the user's process, close the sockets that would hide the supervisor's death from its zygotes."""
-    for zygote in list(_zygotes):
-        zygote.close_inherited()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _socketpair() -> tuple[socket.socket, socket.socket]:
@@ -142,7 +130,7 @@ class ZygoteProcess:
         self.has_started = False
         self.patience: Patience | None = None  # while requests for cells are unanswered
         self.asked: set[int] = set()  # requested cells without an answer
-        _zygotes.add(self)
+        forks.register(self)
 
     def __repr__(self) -> str:
         pid = self._process.pid if self._process else None
@@ -160,7 +148,8 @@ class ZygoteProcess:
         """
         known = None if report is None else cast("dict[str, Field]", dict(report))
         try:
-            ours = self._exec()
+            with forks.no_fork:
+                ours = self._exec()
             libraries: list[Field] | None = None if preload is None else [*preload]
             self._send(Prepare(known, [*sorted(allow_missing)], libraries, [*CellProfile().system]))
             self._reactor.watch(ours.fileno(), self._on_readable, self)
@@ -339,8 +328,9 @@ class ZygoteProcess:
             _log.error("%r could not be killed, so its socket is closed, which ends it: %s", self, error)
             self._reactor.soon(self._lost, self)
 
-    def close_inherited(self) -> None:
-        """Close our end in a forked child of this process, without touching the parent's event loop."""
+    def let_go(self) -> None:
+        """Close our end, without touching the event loop. An open copy in a fork of the program would hide the
+        supervisor's death from the zygote."""
         if self._socket is not None:
             release(self._socket.close)
             self._socket = None

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from toolcell import forks
 from toolcell.errors import UsageError
 
 from .tasks import AttemptKey, RolloutTask, digest_of
@@ -68,9 +69,12 @@ class RolloutRecord:
         except BaseException:
             os.close(self._lock)
             raise
+        forks.register(self)
 
     def _opened(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, factory=forks.FileConnection
+        )
         try:
             self.path.chmod(0o600)
             database.execute("PRAGMA journal_mode = WAL")
@@ -91,7 +95,13 @@ class RolloutRecord:
     def close(self) -> None:
         """Close the file, and unlock the directory for another rollout."""
         self._database.close()
-        os.close(self._lock)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Unlock the directory: a fork of the program that outlives it must not keep others out."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def admit(self, tasks: Iterable[RolloutTask]) -> None:
         """Keep the digests of the tasks. Raises UsageError if the data of a task differs from the record."""

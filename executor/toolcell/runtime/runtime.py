@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from toolcell import misuse
+from toolcell import forks, misuse
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
@@ -118,13 +118,13 @@ class Runtime:
         self._pool: CallPool | None = None
         self._services: Services | None = None
         self.is_entered = False
-        self._pid = 0
         self._durable: DurableJournal | None = None
         self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
         self._results: ResultStore | None = None
         self._kept: SessionStore | None = None
         self.tasks = CallTasks()
+        forks.register(self)
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
@@ -145,7 +145,7 @@ class Runtime:
         """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
         started. Do nothing in a fork of the program: the processes and files are those of its parent.
         """
-        if self._pid and not self.is_of_this_process:
+        if self._life.is_inherited:
             return
         if self._life.is_cut_off:
             self.abandon()
@@ -161,10 +161,23 @@ class Runtime:
         """Whether the supervisor was started and not closed, even if it has ended by itself."""
         return self._life.is_left_open
 
+    def let_go(self) -> None:
+        """In a fork of the program, leave everything to the parent. Before the start and after the end, nothing is
+        shared."""
+        if self._life.state not in ("new", "over"):
+            self._life.let_go()
+            self._pool = self._approvals = self._results = self._kept = self._durable = None
+            for session in self._sessions.values():
+                session.life.closed = True
+
     @property
-    def is_of_this_process(self) -> bool:
-        """Whether this process started the supervisor. False in a fork."""
-        return self._pid == os.getpid()
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one in which the supervisor was started."""
+        return self._life.is_inherited
+
+    def why_not(self) -> UsageError:
+        """The error for a caller that needs the supervisor to run."""
+        return self._life.why_not()
 
     @property
     def calls(self) -> CallPool:
@@ -192,7 +205,7 @@ class Runtime:
     def approvals(self) -> Approvals:
         """The store of approvals. Raises UsageError if the supervisor has a state directory and is not running."""
         if self._approvals is None:
-            if self.settings.state is not None:
+            if self.settings.state is not None or self._life.is_inherited:
                 raise self._life.why_not()
             self._approvals = Approvals()
         return self._approvals
@@ -237,7 +250,7 @@ class Runtime:
             self.record.end()
             self._close_state()
             raise
-        self._pool, self._pid = pool, os.getpid()
+        self._pool = pool
         self._services = self._new_services(pool)
 
     def _new_pool(self) -> Pool:
@@ -395,6 +408,9 @@ class Runtime:
                 last.pop_all()
                 self.abandon()
                 raise
+            finally:
+                if self._life.is_inherited:
+                    last.pop_all()
 
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):

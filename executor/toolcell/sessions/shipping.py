@@ -10,7 +10,6 @@ import importlib.util
 import io
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +19,7 @@ from typing import Any, cast
 import cloudpickle
 from cloudpickle.cloudpickle import dynamic_subimport, list_registry_pickle_by_value
 
+from toolcell import forks
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
@@ -31,7 +31,7 @@ from .preloading import libraries_of
 from .used import NOTHING, Use, plain, references, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
-_registry = threading.RLock()  # re-entrant: a user's reducer may start a supervisor
+_registry = forks.new_rlock()  # re-entrant: a user's reducer may start a supervisor
 _FILENAME = 10  # the place of `co_filename` among the arguments of `CodeType`, from Python 3.11 on
 _OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 

@@ -6,11 +6,11 @@ import secrets
 import stat
 import sys
 import time
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from toolcell import forks
 from toolcell.errors import UsageError
 from toolcell.journal.log import sync_directory
 from toolcell_sandbox.profile import is_below
@@ -32,18 +32,6 @@ _FILES: Final = (
 )
 _NUMBER_CHARS: Final = 20
 _KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}
-
-
-_directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
-
-
-def _let_go_after_fork() -> None:
-    """In a fork of the program, close the locks: a fork that outlives the supervisor must not keep others out."""
-    for directory in list(_directories):
-        directory.close()
-
-
-os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class StateDirectory:
@@ -70,7 +58,7 @@ class StateDirectory:
         self._links = links_to(os.path.dirname(given))
         self.path = Path(os.path.realpath(os.path.dirname(given)), os.path.basename(given))
         self._lock = -1
-        _directories.add(self)
+        forks.register(self)
 
     def __repr__(self) -> str:
         return f"<StateDirectory {self.path}{' · written' if self._lock >= 0 else ''}>"
@@ -218,6 +206,8 @@ class StateDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    let_go = close  # a fork that outlives the supervisor must not keep others out
 
     def _take_lock(self) -> None:
         last = time.monotonic() + LOCK_S

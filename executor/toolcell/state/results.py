@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from toolcell.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 from toolcell_tools.errors import CallOutcome, Cancelled
 from toolcell_tools.result import ToolResult
@@ -51,7 +52,9 @@ class ResultStore:
         self._wal = path.with_name(path.name + "-wal")
         self._synced = -1
         self._changes = 0
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
+        self._database = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=FileConnection
+        )
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)

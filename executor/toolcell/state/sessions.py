@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolcell.errors import UsageError
+from toolcell.forks import FileConnection
 from toolcell.journal.cures import told
 
 from .directory import SESSIONS
@@ -42,7 +43,9 @@ class SessionStore:
         """Raises sqlite3.Error or OSError."""
         self._signer = Signer(key)
         self._closed: set[str] = set()  # sessions whose rows are to be removed
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
+        self._database = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=FileConnection
+        )
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)

@@ -12,12 +12,12 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
+from toolcell import forks
 from toolcell_sandbox.view import Bound
 
 from .runtime import RuntimeDirectory, try_lock
@@ -104,7 +104,7 @@ class RunRecord:
         self._trees: dict[Trees, int] = {}
         self._numbers = itertools.count()
         self._held: dict[int, tuple[Bound, ...]] = {}
-        _records.add(self)
+        forks.register(self)
 
     def __repr__(self) -> str:
         return f"<Record {self._name or 'not begun'} · {self._size} bytes>"
@@ -257,7 +257,7 @@ class RunRecord:
         self._fd, self._name, self._size = fd, f"{name}.record", len(text)
         self._rewrite_at = max(REWRITE_BYTES, 4 * len(text))
 
-    def forget(self) -> None:
+    def let_go(self) -> None:
         """In a fork of the supervisor's process, drop the record and the lock, which belong to the supervisor."""
         self._lock = threading.Lock()  # another thread may have held the lock at the fork
         if self._fd >= 0:
@@ -266,17 +266,6 @@ class RunRecord:
         if self._directory is not None:
             os.close(self._directory.fd)
             self._directory = None
-
-
-_records: weakref.WeakSet[RunRecord] = weakref.WeakSet()
-
-
-def _forget_after_fork() -> None:
-    for record in list(_records):
-        record.forget()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def moment_ns() -> int:

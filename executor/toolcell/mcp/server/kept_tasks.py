@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from toolcell.forks import FileConnection
+
 __all__ = ["KeptTask", "TaskStore"]
 
 _SCHEMA: Final = """
@@ -40,7 +42,7 @@ class TaskStore:
     def __init__(self, path: Path) -> None:
         """Raises OSError too."""
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FileConnection)
         with ExitStack() as undo:
             undo.callback(self._database.close)
             path.chmod(0o600)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
+from toolcell import forks
 from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadlines, Patience
 from toolcell.pool.reactor import Reactor, release
@@ -89,7 +90,8 @@ class Cell(Stateful):
         load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
         self._link = SupervisorLink(wire_limits, kept=kept)
         self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
-        self._channels = channels = Channels(reactor, self)
+        with forks.no_fork:
+            self._channels = channels = Channels(reactor, self)
         self._control = CellControl(self, channels, control_link)
         self.calls = Calls(self, self._machine, channels, self._link, self._meter, deadlines, reactor, pool, kept=kept)
         intake = self.calls.intake

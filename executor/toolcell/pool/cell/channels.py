@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from toolcell import forks
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.reactor import Owner, Reactor, release
 
@@ -24,6 +25,7 @@ class Channels:
     """
 
     __slots__ = (
+        "__weakref__",
         "_epoll",
         "_handlers",
         "_owner",
@@ -66,6 +68,7 @@ class Channels:
         self.to_call = Outbox(self.calls, self._want_room_for_calls, pipe=True)
         self.to_init = Outbox(self.control.fileno(), self._want_room_for_control)
         self._poll: Callable[[int, int], list[tuple[int, int]]] = self._epoll.poll
+        forks.register(self)
 
     @property
     def theirs(self) -> Sequence[int]:
@@ -185,6 +188,20 @@ class Channels:
         self.close_child_ends()
         for fd in (self.frames, self.stdout, self.stderr):
             release(os.close, fd)
+
+    def let_go(self) -> None:
+        """In a fork of the program, close our copies, which would hide the end of a pipe. epoll_ctl(2) would change
+        what the parent's loop hears, so nothing is unregistered."""
+        if not self.closed:
+            self._handlers.clear()
+            self._watched.clear()
+            self._poll = _no_events
+            self._epoll.close()
+            self.control.close()
+            self.close_child_ends()
+            for fd in (self.calls, self.frames, self.stdout, self.stderr):
+                if fd >= 0:
+                    os.close(fd)
 
 
 def _no_events(_timeout: int, _most: int) -> list[tuple[int, int]]:
