@@ -42,7 +42,8 @@ _objects: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _rlocks: list[Any] = []
 _loops: list[Callable[[], bool]] = []  # of a child: whether the caller runs on an inherited event loop
 no_fork: Final = threading.RLock()
-"""Held while a descriptor is made that no registered object knows yet: a fork by another thread waits."""
+"""Held while a descriptor is made that no registered object knows yet, or a module is imported late: a fork by another
+thread waits."""
 
 
 def register(inherited: Inherited) -> None:

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from toolcell import forks
+
 _KIB = 1024
 _SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the third is shared), ..., the unit
 _info = ctypes.create_string_buffer(128)  # larger than struct sysinfo
@@ -59,7 +61,8 @@ def tree_usage(init_pid: int, memory_limit: int, shared_before: int) -> TreeUsag
     process maps at this moment. `shared_before` is the machine's shared memory, in bytes, before the first of these
     processes had any.
     """
-    import psutil  # takes 10 ms, and a supervisor with cgroups does not need it
+    with forks.no_fork:  # a fork during the import would never import it: the module's lock stays held there
+        import psutil  # takes 10 ms, and a supervisor with cgroups does not need it
 
     usage = TreeUsage(cpu_s=reaped_cpu_s(init_pid))
     found: list[Resident] = []
