@@ -202,13 +202,14 @@ async def test_the_supervisor_s_own_approver_is_asked_and_the_framework_is_not(
     assert result.error is not None and result.error.message == "the desk says no"
 
 
+class Double(Hook):
+    async def before_call(self, call: ToolCall) -> ToolCall:
+        return call.with_arguments({"amount": call.arguments["amount"] * 2})
+
+
 async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
     supervise: Supervise, workspace: Path
 ) -> None:
-    class Double(Hook):
-        async def before_call(self, call: ToolCall) -> ToolCall:
-            return call.with_arguments({"amount": call.arguments["amount"] * 2})
-
     async with supervise([pay], hooks=[Double()]) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         assert await calls.question("pay", {"amount": 50}, call_id="c1")
@@ -220,10 +221,6 @@ async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
 async def test_an_answer_is_for_the_request_of_its_call_and_for_no_other_pending_one(
     supervise: Supervise, workspace: Path
 ) -> None:
-    class Double(Hook):
-        async def before_call(self, call: ToolCall) -> ToolCall:
-            return call.with_arguments({"amount": call.arguments["amount"] * 2})
-
     async with supervise([pay], hooks=[Double()]) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         for call_id, amount in (("c1", 50), ("c2", 100)):
