@@ -72,10 +72,10 @@ def agent_tool(
     """Make a tool of an agent. `run(session, request)` runs in the supervisor's process, in a child session.
 
     The child is a Worker, or of the given `kind`, with the tool's name as its agent id, below its caller's. It never
-    holds more than its caller, and is denied what its caller is: `profile` narrows it further. It has a copy of the
-    caller's values: of those named by `values`, else of all whose names do not begin with an underscore. Nothing of the
-    child's values comes back. Without `input_schema` (a JSON Schema or a model), the tool takes one text, `request`,
-    and `run` gets that text; with one, `run` gets the arguments.
+    holds more than its caller, and a denial for its caller holds for it. `profile` narrows it further. It has a copy of
+    the caller's values: of those named by `values`, else of all whose names do not begin with an underscore. Nothing of
+    the child's values comes back. Without `input_schema` (a JSON Schema or a model), the tool takes one text,
+    `request`, and `run` gets that text; with one, `run` gets the arguments.
 
     The result is what `run` returns, or the last text that it yields. What the child's calls used counts for the caller
     (`session.usage`), and its failed calls are in `session.reports`. The deadline, the cancellation and the close of

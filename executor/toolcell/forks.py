@@ -69,8 +69,8 @@ def leave_loop(is_here: Callable[[], bool]) -> None:
 
 
 def check_loop(*, is_none: bool = False) -> None:
-    """Raise UsageError if the caller runs on an event loop that was inherited by a fork. `is_none`: it runs on none, as
-    asyncio says of a coroutine that goes on in a child."""
+    """Raise UsageError if the caller runs on an event loop that a fork inherited. `is_none` says that asyncio knows no
+    running loop, as in a coroutine that goes on in a child."""
     if any(is_none or is_here() for is_here in _loops):
         raise UsageError(_NO_LOOP)
 

@@ -28,8 +28,8 @@ _log = logging.getLogger("toolcell.policy")
 class Policy(Protocol):
     """Decides about one call. It runs on the event loop for every call, so it must be quick and without side effects.
 
-    A denial of an agent must hold for its helpers too, so it is decided by `session.line`, not by `session.agent_id`.
-    Its decision is additional to the grants: "allow" gives no capability that the session does not hold. A policy may
+    A denial for an agent must hold for its helpers too: decide it by `session.line`, not by `session.agent_id`. The
+    decision is additional to the grants: "allow" gives no capability that the session does not hold. A policy may
     also have `offers(declaration, session) -> bool`: a tool for which it returns False is not offered to a model. With
     `explain(call, declaration, session) -> Explanation`, denials name the rule.
     """
@@ -92,7 +92,7 @@ class PolicyRule:
         )
 
     def is_of(self, session: SessionInfo) -> bool:
-        """Whether the rule is about the session's own agent, not about an agent above it only."""
+        """Whether the rule is for the session's own agent, and not only for an agent above it."""
         return self.agent in ("", session.agent_id)
 
     def fits(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> bool:
@@ -107,7 +107,7 @@ class TierPolicy:
     """A decision for each permission tier, with exceptions; ADR-0004's by default.
 
     `tools` decides by the tool's name, in place of the tier. `rules` decide by more than that: of the rules that fit a
-    call, the strictest, in place of the tier and of `tools`. But no rule lifts a "deny" in `tools`, and a rule about an
+    call, the strictest, in place of the tier and of `tools`. But no rule lifts a "deny" in `tools`, and a rule for an
     agent above the session's lifts nothing. `kinds`, `agents` and `channels` hold other policies for a session kind, an
     agent id or the name of the session's channel. A policy of `agents` also holds for the agents below that agent. Of
     these policies and this one, the strictest decision wins.

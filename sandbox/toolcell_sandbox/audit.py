@@ -53,8 +53,8 @@ class Finding:
     path: str
     name: str
     what: str
-    """Either "made", "changed", "moved", "refused", "removed", "cut" if only the harmless settings were kept, or
-    "redirected" if the settings were kept and a fetch or a push may go elsewhere."""
+    """One of "made", "changed", "moved", "refused", "removed", "cut" (only the harmless settings were kept) and
+    "redirected" (the settings were kept, and a fetch or a push may go elsewhere)."""
     place: str
     names: Names = ()
     why: str = ""
@@ -510,7 +510,7 @@ class _Audit:
             for path, keys in repositories.redirected(root, settings, self._before, look).items():
                 seen, whole = look.found[path], os.path.join(self._tree.root, path)
                 if protect(seen.names, self._active):
-                    self._moved.findings[f"{path}\0"] = Finding(
+                    self._moved.findings[f"{path}\0"] = Finding(  # beside a finding about the file itself
                         whole, seen.name, "redirected", whole, seen.names, keys_in_words(keys), seen.changed_ns
                     )
 

@@ -72,9 +72,9 @@ class Order:
 class Sealed:
     """The profile and the view of a cell, for a maker that must not know them.
 
-    The maker forks all cells, so each cell inherits what is in the maker's memory, and what was there and is freed.
-    `fd` has sealed `Particulars`, which only the cell reads. `owners` are the owners of the view's id-mapped binds.
-    `fits_prespawned` is the result of `prespawn.fits`.
+    The maker forks all cells, so each cell inherits the maker's memory, freed parts included. `fd` has sealed
+    `Particulars`, which only the cell reads. `owners` are the owners of the view's id-mapped binds. `fits_prespawned`
+    is the result of `prespawn.fits`.
     """
 
     fd: int

@@ -11,18 +11,18 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
-from . import messages, view
+from . import view
 from .errors import SandboxError
 from .identity import Identity
 from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
-from .messages import Become, Particulars, pack, unpack
+from .messages import Become, pack, unpack
 from .network import NoNetwork
 from .order import Order, Sealed
 from .profile import CellProfile, is_below
 from .report import SandboxReport
 from .spawn import Main, OnFailure, begin, prepare, terminate
-from .view import Found, View
+from .view import View
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
 _MAX_FDS = 128  # descriptors of one message; the kernel allows 253 (SCM_MAX_FD, unix(7))
@@ -54,16 +54,8 @@ class Prespawned:
         `main` and `failed` are as in `spawn`. Raises SandboxError if it cannot be started.
         """
         self._like = CellProfile(system=tuple(system), proc=proc)
-        self._mode = identity.mode
         self._found = view.find_system(self._like, identity)
-
-        common = prepare(
-            self._like,
-            identity=identity,
-            report=report,
-            allow_missing=allow_missing,
-            system=self.system_of(self._like, identity),
-        )
+        common = prepare(self._like, identity=identity, report=report, allow_missing=allow_missing, system=self._found)
         ahead = mounted_ahead(common.view)
         self._base = replace(common.base, binds=ahead.binds, links=ahead.links)
         self._report = report
@@ -104,33 +96,22 @@ class Prespawned:
         lost = {mechanism.name for mechanism in report.missing}
         return identity.mode != "userns-root" and isinstance(profile.reach, NoNetwork) and not lost & _NEEDED
 
-    def take(self, order: Order, sealed: Sealed | None = None) -> bool:
+    def take(self, order: Order, sealed: Sealed) -> bool:
         """Make it the cell of this order. Returns False, and does nothing, if it does not fit."""
         if not self._fits(order, sealed):
             return False
-        told, given = self._message(order)
-        if len(told) > _MAX_BYTES or len(given) >= _MAX_FDS:
+        told, given = self._message(order, sealed)
+        if len(told) > _MAX_BYTES or len(given) > _MAX_FDS:
             return False
         try:
-            own = -1 if sealed else messages.sealed(Particulars(order.profile.to_wire(), order.view.to_wire()))
-            try:
-                given.insert(len(order.keep_fds) + 3, sealed.fd if sealed else own)
-                socket.send_fds(self._channel, [told], given)
-            finally:
-                if own >= 0:
-                    os.close(own)
+            socket.send_fds(self._channel, [told], given)
         except OSError:
             return False  # it died, or the socket buffer is too small: another process carries out the order
         self._close()
         return True
 
-    def system_of(self, profile: CellProfile, identity: Identity) -> Found | None:
-        """The resolved system paths of such a cell, if this one has them and they are unchanged; else None."""
-        same = profile.system == self._like.system and identity.mode == self._mode
-        return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None
-
-    def _message(self, order: Order) -> tuple[bytes, list[int]]:
-        """The message for an order, and its descriptors, without that of the `Particulars`."""
+    def _message(self, order: Order, sealed: Sealed) -> tuple[bytes, list[int]]:
+        """The message for an order, and its descriptors."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
         become = Become(
             identity=order.identity.to_wire(),
@@ -145,7 +126,7 @@ class Prespawned:
             streams=streams,
             owners=[*order.id_maps],
         )
-        return pack(become), [*(fd for fd, _ in streams), *order.id_maps.values()]
+        return pack(become), [*(fd for fd, _ in streams), sealed.fd, *order.id_maps.values()]
 
     def _order_of(self, become: Become, sealed: int, id_maps: dict[tuple[int, int], int]) -> Order:
         """In the prespawned process: the order, from the message and from its own values. Raises SandboxError if a
@@ -181,13 +162,10 @@ class Prespawned:
         self._channel.close()
         os.close(self.mounts)
 
-    def _fits(self, order: Order, sealed: Sealed | None) -> bool:
-        if sealed is None:
-            fits_view = fits(order.view, View(self._base.binds, self._base.links, ""))
-        else:
-            fits_view = sealed.fits_prespawned and self._found.holds()
+    def _fits(self, order: Order, sealed: Sealed) -> bool:
         return (
-            fits_view
+            sealed.fits_prespawned
+            and self._found.holds()
             and replace(order.base, binds=self._base.binds, links=self._base.links) == self._base
             and order.report == self._report
             and max(order.keep_fds, default=0) < LOWEST_OWN

@@ -11,7 +11,7 @@ A name is a pattern of path components. It protects what it matches, and everyth
 any depth below a writable root; or, with a leading `/`, only the root itself and the root of each repository below it.
 `*` matches a part of a component, `**` one or more components. The rule: a name holds at any depth if its program reads
 it while somebody works in a directory above or changes into the directory (git, direnv). It holds in the roots alone if
-a person must open or start something in the very directory (an editor, an agent, a debugger).
+a person must open that very directory, or start a program in it (an editor, an agent, a debugger).
 
 Git follows a link in its own directory and writes to the target, with text that a commit chooses. So where `.git` is
 protected, everything in a git directory that is neither a regular file nor a directory is protected too.

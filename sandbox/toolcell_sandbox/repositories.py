@@ -109,8 +109,8 @@ def remove_if_empty(root: Root, path: str) -> None:
 def redirected(
     root: Root, settings: dict[str, tuple[Seen, bytes]], before: Look, now: Look
 ) -> dict[str, tuple[str, ...]]:
-    """The repositories whose settings were changed so that a fetch or a push may go elsewhere: a changed file of each,
-    and the keys.
+    """The repositories whose settings were changed so that a fetch or a push may go elsewhere: from a changed file of
+    each to the keys.
 
     `settings` has the facts and the content of files before the call. The files of a repository are compared together,
     because a new `config.worktree` overrides `config`.

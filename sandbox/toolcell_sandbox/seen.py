@@ -58,7 +58,7 @@ class Look:
     complete: set[str] = field(default_factory=set[str])
     """The repositories that have the content of one, not only the name `.git`."""
     harmful: set[str] = field(default_factory=set[str])
-    """The parts of repositories that calls made which were harmful before the call: not the call's doing."""
+    """Parts that were harmful before the call, of repositories that earlier calls made. This call did not make them."""
     settings: dict[str, bytes] = field(default_factory=dict[str, bytes])
     """The git settings of repositories that calls made, by path."""
     elsewhere: dict[int, str] = field(default_factory=dict[int, str])

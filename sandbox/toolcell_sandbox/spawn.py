@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
         child: "Child"
 
-        def system_of(self, profile: CellProfile, identity: Identity) -> Found | None: ...
-        def take(self, order: Order, sealed: Sealed | None = None) -> bool: ...
+        def take(self, order: Order, sealed: Sealed) -> bool: ...
 
 
 Main = Callable[[Entered], "NoReturn"]
@@ -74,11 +73,12 @@ def spawn(
     same SandboxError. `protected` are the paths of `ProtectedTree.bound`; the caller audits afterwards, as `run` does.
     The cell keeps no descriptors but 0, 1, 2 and `keep_fds`.
 
-    A `prespawned` cell that fits the order becomes the cell: it runs the `main` that it was made with, and its `child`
-    is returned. An `unbound` cell gets more paths later (`binding`), and its file rules with them.
+    An `unbound` cell gets more paths later (`binding`), and its file rules with them.
 
     With `sealed`, this process does not learn what belongs to the cell's session: `profile` has only the `figures`, and
-    the cell reads the whole profile and the view from `sealed.fd`. The caller closes that descriptor.
+    the cell reads the whole profile and the view from `sealed.fd`. The caller closes that descriptor. Then a
+    `prespawned` cell that fits the order becomes the cell: it runs the `main` that it was made with, and its `child` is
+    returned.
     """
     order = prepare(
         profile,
@@ -88,11 +88,10 @@ def spawn(
         keep_fds=keep_fds,
         allow_missing=allow_missing,
         protected=protected,
-        system=None if prespawned is None else prespawned.system_of(profile, identity),
         unbound=unbound,
         sealed=sealed,
     )
-    if prespawned is not None and prespawned.take(order, sealed):
+    if prespawned is not None and sealed is not None and prespawned.take(order, sealed):
         return prespawned.child
     return begin(order.base, lambda: order if sealed is None else order.completed(sealed.fd), main, failed)
 

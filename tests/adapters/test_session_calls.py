@@ -1,5 +1,6 @@
 """What every adapter builds on: declarations, approval asked ahead of the call, and answers that fit one call only."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -202,13 +203,14 @@ async def test_the_supervisor_s_own_approver_is_asked_and_the_framework_is_not(
     assert result.error is not None and result.error.message == "the desk says no"
 
 
+class Double(Hook):
+    async def before_call(self, call: ToolCall) -> ToolCall:
+        return call.with_arguments({"amount": call.arguments["amount"] * 2})
+
+
 async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
     supervise: Supervise, workspace: Path
 ) -> None:
-    class Double(Hook):
-        async def before_call(self, call: ToolCall) -> ToolCall:
-            return call.with_arguments({"amount": call.arguments["amount"] * 2})
-
     async with supervise([pay], hooks=[Double()]) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         assert await calls.question("pay", {"amount": 50}, call_id="c1")
@@ -220,10 +222,6 @@ async def test_arguments_that_a_hook_replaces_are_asked_about_before_they_run(
 async def test_an_answer_is_for_the_request_of_its_call_and_for_no_other_pending_one(
     supervise: Supervise, workspace: Path
 ) -> None:
-    class Double(Hook):
-        async def before_call(self, call: ToolCall) -> ToolCall:
-            return call.with_arguments({"amount": call.arguments["amount"] * 2})
-
     async with supervise([pay], hooks=[Double()]) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         for call_id, amount in (("c1", 50), ("c2", 100)):
@@ -232,11 +230,14 @@ async def test_an_answer_is_for_the_request_of_its_call_and_for_no_other_pending
         assert needed.request.arguments == {"amount": 100}, "approved was 50, and 100 is pending for another call"
 
 
-async def test_an_approval_that_came_too_late_is_asked_for_again(supervise: Supervise, workspace: Path) -> None:
-    async with supervise([pay], approval_timeout_s=0.01) as supervisor:
+async def test_an_approval_that_came_too_late_is_asked_for_again(
+    supervise: Supervise, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+    async with supervise([pay]) as supervisor:
         calls = SessionCalls(await supervisor.open_session("main", workspace=workspace))
         assert await calls.question("pay", {"amount": 50}, call_id="c1")
-        await anyio.sleep(0.1)
+        monkeypatch.setattr(time, "time", lambda: real() + 3600)
         await refused(calls, "pay", {"amount": 50}, call_id="c1", answer=Approved())
 
 

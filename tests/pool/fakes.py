@@ -14,7 +14,7 @@ from toolcell.pool.cell.interface import Binding
 from toolcell.pool.cell.state import WITH_CALL, Action, Event, State, Stateful
 from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
-from toolcell.pool.reactor import Guard, Reactor
+from toolcell.pool.reactor import FaultHandler, Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
 from toolcell.wire.messages import Failed
 from toolcell_sandbox import CellProfile, Limits
@@ -214,7 +214,7 @@ class FakeWaiter:
         self.value = value
 
 
-class FakeReactor(Guard):
+class FakeReactor(FaultHandler):
     """An event loop that turns when a test says so."""
 
     def __init__(self) -> None:

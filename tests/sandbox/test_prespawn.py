@@ -19,8 +19,10 @@ from .conftest import SOURCE
 MAKER = """
 import errno, json, os, socket, sys, time
 from toolcell_sandbox import CellProfile, HostNetwork, Identity, Limits, Prespawned, ProxyNetwork, SandboxError
-from toolcell_sandbox import probe, spawn
+from toolcell_sandbox import prespawn, probe, spawn, view
 from toolcell_sandbox.identity import unused_slots
+from toolcell_sandbox.messages import Particulars, sealed
+from toolcell_sandbox.order import Sealed
 from toolcell_sandbox.spawn import terminate
 place = sys.argv[1]
 report, identity = probe(), Identity.for_slot(unused_slots())
@@ -34,12 +36,20 @@ def main(entered):
     os._exit(0)
 def failed(error):
     os.write(5, json.dumps("failed: " + error.step).encode())
-def prespawned():
-    return Prespawned(main, failed, identity=identity, system=profile.system, proc=True, report=report)
-def make(prespawned, profile=profile, **options):
+def planned(profile):
+    return view.plan(profile, identity, (), view.find_system(profile, identity))
+def prespawned(like=profile):
+    begun = Prespawned(main, failed, identity=identity, system=like.system, proc=True, report=report)
+    begun.ahead = prespawn.mounted_ahead(planned(CellProfile(system=like.system)))
+    return begun
+def make(begun, profile=profile, **options):
     os.dup2(write, 5)
-    options |= {"identity": identity, "report": report, "keep_fds": (5,), "prespawned": prespawned}
-    child = spawn(profile, main, failed, **options)
+    whole = planned(profile)
+    fits = begun is not None and prespawn.fits(whole, begun.ahead)
+    order = Sealed(sealed(Particulars(profile.to_wire(), whole.to_wire())), view.owners(whole), fits)
+    options |= {"identity": identity, "report": report, "keep_fds": (5,), "prespawned": begun, "sealed": order}
+    child = spawn(profile.figures(), main, failed, **options)
+    os.close(order.fd)
     told = json.loads(os.read(read, 65536))
     os.waitpid(child.pid, 0)
     return child, told
@@ -189,7 +199,7 @@ def test_a_system_path_that_is_another_than_it_was_is_seen_as_it_is_now(run: Cal
         os.chdir(below)
         system = (*profile.system, below + "/link", below + "/absent")
         like = profile.replace(system=system, writable=())
-        begun = Prespawned(main, failed, identity=identity, system=system, proc=True, report=report)
+        begun = prespawned(like)
         change()
         child, told = make(begun, like)
         said[name] = [child is begun.child, told]
@@ -204,7 +214,7 @@ def test_a_system_path_that_is_another_than_it_was_is_seen_as_it_is_now(run: Cal
     assert said == {
         "replaced": [False, ["tree", ["new"], False]],
         "another link": [False, ["elsewhere", [], False]],
-        "made": [True, ["tree", [], True]],  # it is put in place with what is of a session
+        "made": [False, ["tree", [], True]],
         "nothing": [True, ["tree", [], False]],
     }
 
@@ -281,7 +291,7 @@ def test_system_paths_below_tmp_are_not_hidden_by_the_scratch(run: Callable[...,
     os.mkdir(below + "/packages")
     os.symlink("packages", below + "/link")
     like = profile.replace(system=(*profile.system, below + "/link"))
-    begun = Prespawned(main, failed, identity=identity, system=like.system, proc=True, report=report)
+    begun = prespawned(like)
     time.sleep(0.1)
     child, told = make(begun, like)
     shutil.rmtree(below)

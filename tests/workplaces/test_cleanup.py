@@ -144,7 +144,7 @@ def test_a_record_whose_last_line_was_cut_off_is_good_for_the_others(place: Plac
     assert not outputs.exists() and not record.exists()
 
 
-def test_a_record_of_a_pid_that_has_been_given_to_another_process_is_a_dead_ones(
+def test_a_record_whose_pid_another_process_has_now_is_that_of_a_dead_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outputs = place.path / "temporary" / "toolcell-outputs-abcdefgh"
@@ -155,7 +155,7 @@ def test_a_record_of_a_pid_that_has_been_given_to_another_process_is_a_dead_ones
     assert not outputs.exists() and not record.exists()
 
 
-def test_a_hundred_dead_records_are_cleaned_up_at_once(place: Place) -> None:
+def test_a_hundred_dead_records_are_cleaned_up_together(place: Place) -> None:
     outputs = [place.path / "temporary" / f"toolcell-outputs-{number:08}" for number in range(100)]
     for number, path in enumerate(outputs):
         path.mkdir(mode=0o700)

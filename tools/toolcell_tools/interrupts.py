@@ -1,10 +1,10 @@
 """Tell what interrupts the program from what its code, called by toolcell, has merely raised.
 
 `Session.call` never raises for what a host tool, a hook, a channel, a store or a callback does. `except Exception` is
-not enough: code that awaits a task which somebody has cancelled raises CancelledError, as code does whose own task is
-cancelled. The exception does not say whose cancellation it is. asyncio counts the requests for each task
-(`Task.cancelling`), and a cancelled scope of anyio or trio cancels again at the next checkpoint: these two decide.
-Whatever else is no Exception becomes one, `Escaped`, so that each place handles it as it handles any failure.
+not enough: a CancelledError may come from the caller's own task, or from another task that the code awaits, and the
+exception does not say which. Two facts decide: asyncio counts the cancellation requests of each task
+(`Task.cancelling`), and a cancelled scope of anyio or trio cancels again at the next checkpoint. Every other exception
+that is no Exception becomes one, `Escaped`, so that each place handles it as it handles any failure.
 """
 
 import math
@@ -27,8 +27,8 @@ class Escaped(Exception):
 
 
 class Guard:
-    """Around code of the program that is awaited. It passes on the caller's own cancellation, also if the code has
-    swallowed it, and what ends the program. Any other BaseException leaves it as `Escaped`.
+    """A context for code of the program that is awaited. It raises the caller's own cancellation, also if the code has
+    swallowed it, and passes on what ends the program. Any other BaseException leaves it as `Escaped`.
 
     With `contains_exit`, a SystemExit of the main thread does not end the program either.
     """
@@ -41,7 +41,7 @@ class Guard:
     async def __aenter__(self) -> None:
         self._task = _asyncio_task()
         self._before = 0
-        if self._task is not None:  # a request that is not delivered yet is to pass too
+        if self._task is not None:  # a request that is not delivered yet must pass too
             undelivered = bool(getattr(self._task, "_must_cancel", False))  # anyio reads it too
             self._before = self._task.cancelling() - undelivered
 
@@ -75,18 +75,18 @@ def ends_program(error: BaseException, *, exits: bool = True) -> bool:
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise again what ends the program. For code of the program that is not awaited: no cancellation arrives in it."""
+    """Raise again what ends the program. For the program's code that is not awaited, where no cancellation arrives."""
     if not isinstance(error, Exception) and ends_program(error):
         raise error
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What the program's code has raised."""
+    """The exception that the program's code has raised."""
     return error.__cause__ or error if isinstance(error, Escaped) else error
 
 
 def described(error: BaseException) -> str:
-    """The type and the text of what the program's code has raised."""
+    """The type and the text of the exception that the program's code has raised."""
     error = cause_of(error)
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")

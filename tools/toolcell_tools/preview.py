@@ -82,8 +82,8 @@ def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
 def fitted(text: str, limit: int) -> str:
     """`text`, or its beginning and its end, `limit` characters together, around an exact count of those between.
 
-    A preview is shortened by this, and never at its end only: what follows padding is shown. More than 80 spaces or 8
-    line breaks in a row are counted, too."""
+    Previews are cut by this, so that text after padding is still shown. More than 80 spaces or 8 line breaks in a row
+    are replaced by their number."""
     text = _PADDING.sub(_named, text)
     if len(text) <= limit:
         return text

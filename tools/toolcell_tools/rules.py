@@ -167,7 +167,7 @@ def tier_of(rights: frozenset[Capability]) -> PermissionTier:
 
 
 def is_below(tier: PermissionTier, rights: frozenset[Capability]) -> bool:
-    """Whether a tool with these needs and uses has a greater tier than this."""
+    """Whether this tier is lower than the least one for these needs and uses."""
     return _TIERS.index(tier) < _TIERS.index(tier_of(rights))
 
 

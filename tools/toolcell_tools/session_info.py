@@ -18,8 +18,8 @@ class SessionInfo:
     `user_id` is the person for whom the agent works, and `invocation_id` the turn of the conversation that makes the
     calls, both as the program names them, or "". `context` is the summary that the parent gave to the session.
 
-    `ancestors` are the agent ids above `agent_id`, from the root of the tree, and `line` is all of them. A policy that
-    refuses an agent something must look at the line: `agent_id` is only the last one, such as that of a helper.
+    `ancestors` are the agent ids above `agent_id`, from the root of the tree. `line` has all, with `agent_id` last. A
+    policy that denies an agent something must look at the line, because `agent_id` may be that of a helper.
     """
 
     session_id: str
@@ -38,6 +38,6 @@ class SessionInfo:
 
     @property
     def line(self) -> tuple[str, ...]:
-        """The agent ids from the root of the tree to `agent_id`. A session of the same agent as its parent's adds
+        """The agent ids from the root of the tree to `agent_id`. A session that has its parent's agent adds
         none."""
         return (*self.ancestors, self.agent_id)

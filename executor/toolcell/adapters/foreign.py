@@ -66,8 +66,8 @@ def _names(annotation: Any, types: tuple[type, ...]) -> bool:
 
 
 def read_only_claim(name: str, claimed: bool | None, options: DynamicOptions) -> bool | None:
-    """What a framework's tool claims about being read-only, None if that does not fit its needs and uses: a claim gives
-    no right. The log says so."""
+    """The claim of a framework's tool to be read-only. It is None, with a warning in the log, if the tool's needs and
+    uses contradict it. `options` gets the needs and uses as sets, because they may be iterators."""
     needs = options["needs"] = capabilities(name, "needs", options.get("needs", ()))
     uses = options["uses"] = capabilities(name, "uses", options.get("uses", ()))
     rights = needs | uses

@@ -112,8 +112,8 @@ class SessionCalls:
     ) -> ToolResult:
         """Make the call. `answer` is the person's, for the request that `question` or ApprovalNeeded has had under this
         call id. If the person has edited the arguments, pass `Approved(arguments=edited)`, or the edited arguments in
-        place of the call's. With `by_form`, the person has read `ApprovalRequest.for_form`, so a request that is too
-        long for that is denied.
+        place of the call's. With `by_form`, the person has read `ApprovalRequest.for_form`, so a request that does not
+        fit into a form is denied.
 
         Raises ApprovalNeeded if the call needs approval, and `answer` is None or does not fit. A denial is a result
         with PermissionDenied. Raises UsageError for a closed session.

@@ -1,7 +1,7 @@
 """The request for approval of one call, its text for people, the answers, and the protocol of an approver.
 
-What is approved is what was seen. So each way of asking a person shows `ApprovalRequest.text`, which is complete, or
-where there is less room, what `ApprovalRequest.fitted` makes of it. A text that is not whole takes no approval.
+A person approves only what they have seen. So each way of asking shows `ApprovalRequest.text`, which is complete. Where
+there is less room, it shows `ApprovalRequest.fitted`, and takes no approval if a part of the call is missing there.
 """
 
 import hashlib
@@ -30,8 +30,7 @@ def canonical(value: object) -> str:
 
 
 class Shown(NamedTuple):
-    """A request as text. `is_whole` is whether all that would run is in it; without, it must not be approved by this
-    text."""
+    """A request as text. `is_whole` says whether the text has all that would run. If not, it must take no approval."""
 
     text: str
     is_whole: bool
@@ -100,8 +99,8 @@ class ApprovalRequest:
         return "\n".join(filter(None, (self._title(), self._preview(), self._call())))
 
     def fitted(self, rows: int, columns: int = COLUMNS) -> Shown:
-        """The text in at most about `rows` rows of `columns`. First the details of the preview are left out, then the
-        middle of the call; each time the text says how many characters are missing."""
+        """The text in about `rows` rows of `columns`. It leaves out the preview's details first, then the middle of the
+        call, and says how many characters are missing."""
         title, preview, call = self._title(), self._preview(), self._call()
         text = "\n".join(filter(None, (title, preview, call)))
         found = rows_of(text, columns)
@@ -115,7 +114,7 @@ class ApprovalRequest:
         return Shown(f"{text[:beginning]}\n[… {end - beginning:,} characters …]\n{text[end:]}", False)
 
     def for_form(self) -> Shown:
-        """The text for a form, such as an elicitation. A text that is not whole says where the request is whole."""
+        """The text for a form, such as an elicitation. One that is not whole names the command that shows all of it."""
         shown = self.fitted(FORM_ROWS)
         if shown.is_whole:
             return shown
@@ -127,7 +126,7 @@ class ApprovalRequest:
         return Shown(f"{shown.text}\n{cure}", False)
 
     def too_long(self, by: str) -> "Denied":
-        """The denial of a request that `for_form` could not show to `by`, for the model."""
+        """The denial, for the model, of a request that no form could show whole to `by`."""
         return Denied(
             f"{by} could not approve the call, because the request has {len(self.text):,} characters and cannot be "
             "shown whole. Make several smaller calls."
@@ -156,8 +155,8 @@ class ApprovalRequest:
 
 
 def rows_of(text: str, columns: int) -> list[tuple[int, int]]:
-    """Where the rows of a text begin and end on a screen that breaks lines after `columns`. A character may have the
-    width of two from U+1100 on; the mark of a cut has one."""
+    """Where the rows of a text begin and end on a screen that breaks lines after `columns`. Characters from U+1100 on
+    may take two columns; "…" takes one."""
     rows: list[tuple[int, int]] = []
     begin = 0
     for line in text.split("\n"):

@@ -57,7 +57,7 @@ def checked_record(record: MemoryRecord, max_text_bytes: int) -> MemoryRecord:
 def namespace_of(line: Sequence[str]) -> str:
     """The namespace of an agent's memory: the agent's id, or the line as JSON where other agents are above it.
 
-    No two lines have the same one: the id of a root's agent that begins as JSON does is written as JSON too.
+    No two lines share a namespace: a root agent's id that begins with "[" is written as JSON too.
     """
     if len(line) == 1 and not line[0].startswith("["):
         return line[0]

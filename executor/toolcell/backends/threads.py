@@ -43,7 +43,7 @@ class NoThread(Unreachable):
 
 async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: CapacityLimiter | None = None) -> T:
     """Return `work()`, run in a worker thread. With `abandon`, a cancelled caller does not wait for it. Raises
-    NoThread, and what `work` raises; UsageError on an event loop that was inherited by a fork, which has no threads.
+    NoThread, what `work` raises, and UsageError on an event loop that a fork inherited, whose threads are not there.
     """
     forks.check_loop()
     began = False

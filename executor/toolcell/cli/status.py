@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from toolcell.errors import UsageError
+from toolcell.journal.story import agent_in
 from toolcell_tools.preview import printable
 
 from .audit import directory_of
@@ -84,8 +85,7 @@ def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> 
         lines.append(_line_of_node(each))
     for each in status["sessions"]:
         parent = f" of {each['parent']}" if each["parent"] else ""
-        agent = "/".join((*each.get("ancestors", ()), each["agent"]))
-        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {agent}  {each['calls']} calls")
+        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {agent_in(each)}  {each['calls']} calls")
     for name in ("running", "waiting"):
         for each in status[name]:
             lines.append(f"    {name} {each['s']:.1f} s  {each['tool']}  {each['call']}  session {each['session']}")

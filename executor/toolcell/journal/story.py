@@ -157,7 +157,7 @@ def _sentence(record: Record) -> str:
         case "intent":
             attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
             return (
-                f"The agent {_agent(data)} asked for {tool} {data['version']} (tier {data['tier']}{attempt}) in the "
+                f"The agent {agent_in(data)} asked for {tool} {data['version']} (tier {data['tier']}{attempt}) in the "
                 f"{data['session_kind']} session {record.session_id}, and the call was accepted:"
             )
         case "queued":
@@ -184,7 +184,7 @@ def _sentence(record: Record) -> str:
         case "call" | "denied" if not data.get("intended", True):
             asked = f"tier {data['tier']}, " if data.get("tier") else ""
             return (
-                f"The agent {_agent(data)} asked for {tool} ({asked}{data['session_kind']} session "
+                f"The agent {agent_in(data)} asked for {tool} ({asked}{data['session_kind']} session "
                 f"{record.session_id}), and the call was refused before it ran. {_end(data)}"
             )
         case "call" | "denied":
@@ -235,8 +235,8 @@ def _approval(data: Any, asked: set[str]) -> str:
     return f"Nobody was asked: {data['answer']}{_scope(data)}{f', given by {by}' if data.get('by') else ''}."
 
 
-def _agent(data: Any) -> str:
-    """An agent, after the agents above it."""
+def agent_in(data: Any) -> str:
+    """The agent of a record, after the agents above it (`dispatch.services.agent_facts`)."""
     return "/".join((*data.get("ancestors", ()), data["agent"]))
 
 
@@ -244,7 +244,7 @@ def _scope(data: Any) -> str:
     """For which calls a standing approval holds, and until when."""
     if "pattern" not in data:
         return ""
-    where = f"in the session {data['session']}" if data["session"] else f"by the agent {_agent(data)}"
+    where = f"in the session {data['session']}" if data["session"] else f"by the agent {agent_in(data)}"
     pattern = ", ".join(f"{name}={glob}" for name, glob in data["pattern"].items())
     which = f" with {pattern}" if pattern else ""
     return f" of calls of {data['tool']} {where}{which}, until {time_of(data['expires_at'])}"

@@ -88,12 +88,13 @@ class Deadlines:
 
 
 STEPS: Final = 4
-LATE_S: Final = 0.5  # a loop that is this late may be busy; a later one was held, if a step is shorter
+LATE_S: Final = 0.5  # a busy loop may be this late, also where a step is shorter
 
 
 class Patience:
-    """Calls `judge` after `seconds` of silence, in steps. A step that ends later than by its own length does not count.
-    `judge` reads what has arrived before it ends anything: this alarm may have been handled before the message."""
+    """Calls `judge` after `seconds` of silence, counted in steps. A step does not count if it ends late by more than
+    its own length and `LATE_S`: the loop was held. `judge` must read what has arrived before it ends anything, because
+    the loop may handle this alarm before the message."""
 
     __slots__ = ("_deadline", "_deadlines", "_due", "_judge", "_left", "_step_s")
 

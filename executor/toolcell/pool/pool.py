@@ -185,8 +185,7 @@ class Pool:
             self.abandon()
 
     def _expect_end(self, before: float = math.inf) -> None:
-        """Close without the cells that do not die, if none has died for `CLOSE_S` seconds: they end with their
-        zygotes."""
+        """Wait for no further cell if none has ended for `CLOSE_S` seconds. The rest end with their zygotes."""
         left = len(self.all_cells) + len(self.slots.vacating)
         if left < before:
             self._deadlines.at(_now() + CLOSE_S, partial(self._expect_end, left))
@@ -198,7 +197,7 @@ class Pool:
     def abandon(self) -> None:
         """End every process at once, without a turn of the event loop: each process ends with its zygote."""
         self._open = False
-        with ExitStack() as last:  # each of these, whatever the others raise; the last one first
+        with ExitStack() as last:  # all of these, from the last one up, whatever the others raise
             last.callback(self.slots.remove, self.all_cells)
             last.callback(self._reactor.close)
             last.callback(self.fleet.close)
@@ -251,7 +250,7 @@ class Pool:
         self._rivals.note(key.session_id, run.queued_at)
 
     def on_fault(self, error: Exception) -> None:
-        """Look at the queue again a moment later: a call may wait for the step that has raised this."""
+        """Look at the queue again a moment later: a call may wait for the step that raised this."""
         self._deadlines.at(_now() + SOON_S, self._look_after_fault)
 
     def _look_after_fault(self) -> None:

@@ -3,8 +3,8 @@
 Everything in the pool runs in these callbacks, one at a time, on the loop's thread. So a frame needs no task, and the
 pool has no lock and no thread.
 
-Every callback belongs to an owner: a cell, a zygote or the pool. An exception of a callback passes `Guard.fault`, which
-counts it, logs it, and ends the owner. So it loses nothing that others wait for, and the event loop never sees it.
+Every callback belongs to an owner: a cell, a zygote or the pool. `FaultHandler` counts and logs an exception of a
+callback, and ends the owner. So no other call waits in vain, and the event loop never sees the exception.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Owner(Protocol):
         ...
 
 
-class Guard:
+class FaultHandler:
     """Handles the exceptions of callbacks, and counts them."""
 
     faults = 0
@@ -281,7 +281,7 @@ def _in_asyncio() -> Context:
     return context
 
 
-class AsyncioReactor(Guard):
+class AsyncioReactor(FaultHandler):
     """The reactor on asyncio, by its own means: add_reader, call_at, futures."""
 
     def __init__(self) -> None:
@@ -411,7 +411,7 @@ class _TrioTask:
             await self._ended.wait()
 
 
-class TrioReactor(Guard):
+class TrioReactor(FaultHandler):
     """The reactor on trio. A system task for each descriptor, and one for the alarm, waits and calls back."""
 
     def __init__(self) -> None:

@@ -273,8 +273,8 @@ class SessionCore:
 
     async def prepare(self) -> None:
         """Read a workspace that will be sent to a node, and tell the hooks of the session. If the workspace cannot be
-        read, the session ends, and this raises UsageError. The session also ends if this is cancelled, because nobody
-        has it."""
+        read, the session ends, and this raises UsageError. If this is cancelled, the session ends too, because its
+        caller never gets it."""
         work = self.services.pool.preparing(self.caller.id)
         try:
             if work is not None:

@@ -166,8 +166,8 @@ def _culprit(use: Use) -> str:
 class _Pickler(cloudpickle.Pickler):
     """Pickles only what the tool uses.
 
-    Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. So are the objects of
-    which each process has its own, such as `os.environ`: the cell finds its own. A resource of this process is refused;
+    Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. So are the objects
+    that exist once in each process (`references`): the cell finds its own. A resource of this process is refused;
     its content is not sent instead. In modules and classes that are sent by value, such a resource is left out if no
     name in the tool's code refers to it. The locals around a pydantic model, which pydantic keeps for forward
     references, are left out too. Code keeps the name of its file, which cloudpickle 3.1.3 replaces: tracebacks show the

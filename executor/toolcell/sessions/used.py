@@ -33,8 +33,9 @@ _LOCKS: tuple[type, ...] = (
 
 
 def references() -> dict[int, str]:
-    """The objects of this process of which each process has its own, by id: how a cell finds its own, as module and
-    dotted name. A tool that holds one is sent with this reference, never with the content."""
+    """The objects that exist once in each process, such as `os.environ`: from the id to the module and the dotted name
+    by which a cell finds its own. A tool that holds such an object is sent with this reference, never with the
+    content."""
     streams = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
     names = ("modules", "path", "argv", "orig_argv", "meta_path", "path_hooks", "path_importer_cache", *streams)
     found = {id(vars(builtins)): "builtins:__dict__", id(posix.environ): "posix:environ"}
@@ -46,7 +47,7 @@ def references() -> dict[int, str]:
 
 
 def resource(value: object) -> str:
-    """The kind of `value` if it cannot leave this process, as a file, lock, socket or thread; else ""."""
+    """The kind of a value that cannot leave this process, such as a file, lock, socket or thread; "" for others."""
     kind = type(value)
     if kind is dict:
         of = sys.modules.get(str(cast("dict[str, object]", value).get("__name__")))

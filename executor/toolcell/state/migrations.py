@@ -82,9 +82,9 @@ def _sign_request(
 
 
 def _to_lines(path: Path, key: Callable[[], bytes]) -> None:
-    """From version 2 to 3: approvals, sessions and memory belong to a line of agents. The files of version 2 have the
-    last agent only, and are right for the agent of a root session, so nothing is rewritten. What a helper had kept
-    could be any agent's helper's: its approvals are asked for anew, and its memory is not found."""
+    """From version 2 to 3: approvals, sessions and memory belong to a line of agents. The files of version 2 name
+    the last agent only. They are right for the agents of root sessions, so nothing is rewritten. A helper's approvals
+    are asked for anew and its memory is not found, because version 2 does not say whose helper it was."""
 
 
 STEPS: tuple[Step, ...] = (_begin, _to_signed_states, _to_lines)

@@ -225,12 +225,12 @@ class Prepare(NamedTuple):
 
 class MakeCell(NamedTuple):
     """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr. A sixth is a memory
-    file with the `Particulars`, all that belongs to its session. Only the cell reads it: what the zygote has once read,
-    each later cell inherits.
+    file with the `Particulars`, all that belongs to its session. Only the cell reads it, because later cells inherit
+    whatever the zygote has read.
 
     `figures` are a short `CellProfile.to_wire` of `CellProfile.figures`, `identity` is an `Identity.to_wire`. An
-    `unbound` cell gets its session's paths by `BindPaths`. `owners` are the owners of its files, and the likely ones of
-    these paths, each [uid, gid]. `fits_prespawned` says whether a prespawned cell can become it.
+    `unbound` cell gets its session's paths by `BindPaths`. `owners` are the owners of its files, and the likely owners
+    of those paths, each [uid, gid]. `fits_prespawned` says whether a prespawned cell can become this one.
     """
 
     id: int

@@ -221,7 +221,7 @@ async def running(session: Session, name: str, results: list[ToolResult]) -> Asy
         yield pid
 
 
-async def test_a_call_whose_task_is_cancelled_returns_at_once_and_leaves_no_process(main: Session) -> None:
+async def test_a_call_whose_task_is_cancelled_gives_no_result_and_leaves_no_process(main: Session) -> None:
     results: list[ToolResult] = []
     async with anyio.create_task_group() as outer, running(main, "cancelme", results) as pid:
         outer.cancel_scope.cancel()

@@ -4,7 +4,8 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -517,17 +518,23 @@ async def called(session: Session, place: str, waits: Waits) -> ToolResult:
     return await session.call(place, {"path": "a.txt"} if place == "read" else {})
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("place", PLACES)
-async def test_the_cancellation_of_the_callers_task_passes_whatever_the_code_does_with_it(
-    supervise: Supervise, workspace: Path, place: str
-) -> None:
+@asynccontextmanager
+async def waiting(supervise: Supervise, workspace: Path) -> AsyncGenerator[tuple[Session, Waits]]:
+    """A session in which each place of PLACES waits, and what waits there."""
     (workspace / "a.txt").write_text("kept")
     waits = Waits("")
     async with supervise(
         [waits.tool(), fine, asks, *base_tools()], hooks=[waits], approver=waits, hook_timeout_s=600
     ) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
+        yield await supervisor.open_session("main", workspace=workspace), waits
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("place", PLACES)
+async def test_the_cancellation_of_the_callers_task_passes_whatever_the_code_does_with_it(
+    supervise: Supervise, workspace: Path, place: str
+) -> None:
+    async with waiting(supervise, workspace) as (session, waits):
         for waits.then in THEN:
             waits.has_begun = False
             task = asyncio.create_task(called(session, place, waits))
@@ -545,19 +552,12 @@ async def test_the_cancellation_of_the_callers_task_passes_whatever_the_code_doe
 async def test_the_cancellation_of_a_scope_around_the_call_passes_whatever_the_code_does_with_it(
     supervise: Supervise, workspace: Path, place: str
 ) -> None:
-    (workspace / "a.txt").write_text("kept")
-    waits = Waits("")
-    async with supervise(
-        [waits.tool(), fine, asks, *base_tools()], hooks=[waits], approver=waits, hook_timeout_s=600
-    ) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
+    async with waiting(supervise, workspace) as (session, waits):
         for waits.then in THEN:
             waits.has_begun = False
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(called_and_cancelled, session, place, waits)
                 await until(lambda: waits.has_begun)
-                with anyio.fail_after(60):
-                    await anyio.sleep(0)
                 tasks.cancel_scope.cancel()
 
 

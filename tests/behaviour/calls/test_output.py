@@ -436,7 +436,7 @@ async def test_a_slow_listener_holds_nothing_up_and_hears_the_end(main: Session)
     assert "bytes left out …]" in "".join(heard) and len("".join(heard)) < 1_500_000
 
 
-async def test_a_listener_that_never_comes_back_or_raises_costs_the_result_a_moment(main: Session) -> None:
+async def test_a_listener_that_never_comes_back_or_raises_does_not_keep_the_result_back(main: Session) -> None:
     async def never(*_: object) -> None:
         await anyio.sleep_forever()
 

@@ -223,14 +223,20 @@ async def test_a_resumed_session_has_the_line_that_it_had(
         assert lines == [("bob",), ("bob", "delegate"), ("bob", "delegate")]
 
 
-async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_from_its_parent(
-    supervise: Supervise, workspace: Path, tmp_path: Path
-) -> None:
+async def with_a_suspended_helper(supervise: Supervise, workspace: Path, tmp_path: Path) -> Path:
+    """A state directory with the session "m" of bob and its child "h" of bob's delegate."""
     state = tmp_path / "state"
     async with supervise(TOOLS, state=state) as supervisor:
         main = await supervisor.open_session("main", workspace=workspace, agent_id="bob", session_id="m")
         await main.open_child("branch", agent_id="delegate", session_id="h")
         await main.suspend()
+    return state
+
+
+async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_from_its_parent(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = await with_a_suspended_helper(supervise, workspace, tmp_path)
     key = StateDirectory(state).key()
     with closing(SessionStore(state / "sessions.sqlite", key)) as store:  # as that version wrote them
         for kept in [store.find("m"), store.find("h")]:
@@ -244,11 +250,7 @@ async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_fro
 async def test_a_helper_is_not_resumed_below_another_agent(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
-    state = tmp_path / "state"
-    async with supervise(TOOLS, state=state) as supervisor:
-        main = await supervisor.open_session("main", workspace=workspace, agent_id="bob", session_id="m")
-        await main.open_child("branch", agent_id="delegate", session_id="h")
-        await main.suspend()
+    state = await with_a_suspended_helper(supervise, workspace, tmp_path)
     with closing(sqlite3.connect(state / "sessions.sqlite", isolation_level=None)) as database:
         database.execute("DELETE FROM sessions WHERE id = 'm'")  # as after a kill of a supervisor that had resumed it
     async with supervise(TOOLS, state=state) as supervisor:

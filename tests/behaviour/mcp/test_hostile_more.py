@@ -71,9 +71,7 @@ async def test_a_server_that_forks_without_an_end_meets_the_limit(opened: Opened
     assert (await session.call("shell", {"command": "echo on"})).error is None
 
 
-async def test_a_server_that_floods_its_standard_error_for_ever_is_answered_in_time(
-    opened: Opened, toolset: Make
-) -> None:
+async def test_the_answers_of_a_server_that_floods_its_standard_error_arrive(opened: Opened, toolset: Make) -> None:
     session = await opened(toolset("errors", timeout=PATIENCE_S))
     for text in ("a", "b", "c"):
         assert (await echoed(session, text)).for_model() == text

@@ -151,7 +151,7 @@ async def test_a_workspace_is_a_directory_or_a_new_name_in_one(shared: Superviso
             await shared.open_session("main", workspace=path)
 
 
-async def test_the_cells_of_a_closed_session_are_gone_at_once(shared: Supervisor, workspace: Path) -> None:
+async def test_the_cells_of_a_closed_session_end(shared: Supervisor, workspace: Path) -> None:
     session = await shared.open_session("main", workspace=workspace)
     await session.call("identity")
     await session.call("read", {"path": "."})

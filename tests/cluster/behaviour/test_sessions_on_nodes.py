@@ -3,5 +3,5 @@
 from tests.behaviour.sessions import test_sessions
 from tests.cluster.conftest import on_cluster
 
-CELLS = "test_the_cells_of_a_closed_session_are_gone_at_once"
+CELLS = "test_the_cells_of_a_closed_session_end"
 globals().update(on_cluster(test_sessions, without={CELLS: "it looks into the pool of this machine"}))

@@ -22,7 +22,7 @@ __all__ = ["TOOLS", "answers_parameter", "mcp", "refused_arguments"]
 
 def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export:
     """Tools as a server lists them. Schemas are unchanged, except that a root without a type gets "object", and the
-    parameter for a person's answers is left out."""
+    parameter for the user's answers is left out."""
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters = _parameters(declaration)
@@ -44,18 +44,17 @@ def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export
 
 
 def answers_parameter(declaration: ToolDeclaration) -> str:
-    """The parameter that gets the answers of the client's person, by `toolcell.mcp.mcp_metadata`. "" if there is
-    none."""
+    """The parameter for the answers of the client's user, from `toolcell.mcp.mcp_metadata`; "" if there is none."""
     given: object = declaration.metadata.get("mcp")
     found: object = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
     return found if isinstance(found, str) else ""
 
 
 def refused_arguments(declaration: ToolDeclaration, arguments: Mapping[str, Any]) -> str:
-    """Why a client's arguments are refused, or "": it sends the answers of its person itself.
+    """Why a client's arguments are refused: it gives its user's answers itself. "" if they are not refused.
 
-    The parameter may have other names, such as a pydantic alias. So of a tool with one, only the listed arguments are
-    taken."""
+    The parameter for answers may have further names, such as a pydantic alias. So a tool that has this parameter takes
+    only the listed arguments."""
     hidden = answers_parameter(declaration)
     if not hidden:
         return ""

@@ -27,8 +27,8 @@ class ConsoleChannel:
     """Writes to `output` (default: standard error) and reads answers from `input` (default: standard input).
 
     It asks one question at a time. What was typed before a question is thrown away, so it answers none. The end of the
-    input denies an approval. Control characters of messages are shown as escapes. A request for approval that the
-    terminal's screen cannot hold is shown page by page, and approved after the last page only.
+    input denies an approval. Control characters of messages are shown as escapes. A request for approval that is
+    longer than the screen is shown in pages, and can be approved only after the last one.
     """
 
     def __init__(self, *, name: str = "console", input: TextIO | None = None, output: TextIO | None = None) -> None:
@@ -114,8 +114,8 @@ class ConsoleChannel:
 
 
 def _pages(request: ApprovalRequest, rows: int, columns: int) -> Iterator[tuple[str, str]]:
-    """What is shown of a request, each with its question. All but the last of the questions ask to go on, so that only
-    a request that was shown whole, in parts that a screen holds, is approved."""
+    """The pages of a request, each with its question. Only the last question approves; the others ask whether to go on.
+    So a request is approved only after the screen has shown all of it."""
     text, shown = request.text, request.fitted(rows, columns).text
     if shown != text:
         found = rows_of(text, columns)
@@ -129,7 +129,7 @@ def _pages(request: ApprovalRequest, rows: int, columns: int) -> Iterator[tuple[
 
 
 def _drawn(text: str, rows: list[tuple[int, int]]) -> str:
-    """The rows of a text. A mark begins each row in the midst of a line, so that it does not pass as a line."""
+    """The rows of a text. A row that continues a line begins with a mark, so that it does not pass as a new line."""
     is_new = [begin == 0 or text[begin - 1] == "\n" for begin, _end in rows]
     return "\n".join(f"{'' if new else _MARK}{text[begin:end]}" for new, (begin, end) in zip(is_new, rows, strict=True))
 

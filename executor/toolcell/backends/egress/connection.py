@@ -29,7 +29,7 @@ __all__ = ["Connection", "ConnectionOutcome", "answer"]
 _log = logging.getLogger("toolcell.egress")
 HEAD_S = 10.0  # for the whole head of a request: a limit for each read, as nginx's 60 s, would not stop slow clients
 CONNECT_S = 10.0  # name lookup and connection, each
-HELD_S = 1.0  # a timer that is later than this was handled by an event loop that was held
+HELD_S = 1.0  # a timer that is later than this shows that the event loop was held
 CHUNK_BYTES = 64 * 1024
 TEXT_CHARS = 400
 

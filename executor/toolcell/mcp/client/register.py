@@ -1,6 +1,6 @@
 """The register of a server's tools: their names here, and whether they are still as they were first seen.
 
-Each principal has a register of its own, because a server may have other tools for each: it sees the workspace.
+Each principal has its own register: a server sees the principal's workspace, and may list other tools for each.
 """
 
 import hashlib

@@ -39,7 +39,7 @@ RETRY_S = 30.0
 """Seconds after which a server that has failed is started again for a list of its tools."""
 STARTUP_S = 30.0
 MOST_WAITING = 1_000  # sessions whose server has failed; the oldest is forgotten first
-MOST_PRINCIPALS = 1_000  # principals whose tools are known; who has not listed for the longest time is forgotten first
+MOST_PRINCIPALS = 1_000  # principals whose tools are known; the one that listed longest ago is forgotten first
 _Principal = tuple[tuple[str, ...], str, Path]
 
 
@@ -96,8 +96,8 @@ class McpToolset(Toolset):
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprint of each tool as it was first seen or last accepted, by the server's name for it. Keep them,
-        and pass them as `pins`, so that a change is noticed in the next program too. Of a tool that principals have in
-        different forms, it is the form of the last of them."""
+        and pass them as `pins`, so that a change is noticed in the next program too. If principals have different forms
+        of a tool, the fingerprint is that of the principal that listed last."""
         return {**self._pins, **{name: pin for each in self._known() for name, pin in each.pins.items()}}
 
     @property

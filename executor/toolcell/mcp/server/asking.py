@@ -77,7 +77,7 @@ def sampling(prompt: str, *, max_tokens: int, system: str = "") -> Question:
 
 
 def roots() -> Question:
-    """A question for the directories that the client's person works in."""
+    """A question for the directories that the client's user works in."""
     return {"method": "roots/list", "params": {}}
 
 

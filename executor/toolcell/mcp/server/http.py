@@ -143,7 +143,7 @@ class McpApp:
 
     async def _manager(self, principal: str) -> StreamableHTTPSessionManager:
         """The MCP sessions of a principal."""
-        async with self._starting[principal]:  # one that starts slowly holds up its own requests only
+        async with self._starting[principal]:  # a slow start holds up this principal's requests only
             found = self._managers.get(principal)
             if found is None:
                 bounds = self._server.bounds

@@ -56,7 +56,7 @@ class Unanswerable(Exception):
 
 
 class Declined(Exception):
-    """A question is asked again that the client's person has declined or cancelled. The message names it."""
+    """A tool asks again what the client's user has declined or cancelled. The message names the question."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The client's user declined to answer the question {name[:80]!r}, and is not asked again.")
@@ -70,8 +70,8 @@ class Questions:
     any_of: bool = False
 
     def for_client(self, capabilities: types.ClientCapabilities | None, answers: Answers) -> types.InputRequests:
-        """The requests that the client supports, and has not declined in the `answers` so far. Raises Unanswerable if
-        it must support more, and Declined if it has declined what the tool needs."""
+        """The requests that the client supports and its user has not declined in the `answers` so far. Raises
+        Unanswerable if the client must support more, and Declined if the user has declined what the tool needs."""
         have = capabilities or types.ClientCapabilities()
         declined = [name for name in self.requests if answers.get(name, {}).get("action") in ("decline", "cancel")]
         if declined and not (self.any_of and len(declined) < len(self.requests)):

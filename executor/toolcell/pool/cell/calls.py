@@ -69,7 +69,7 @@ class Calls:
         self.listener: ProxyListener | None = None  # for connections to the cell's proxy, if its profile has one
         self._leaving: Run | None = None  # a concluded call whose processes may still exist
         self._sent = 0  # bytes, in this call
-        self._unread = 0  # looks at a call whose cell has no reader for a pipe, and has not ended
+        self._unread = 0  # looks at which the cell had not ended, and did not read a pipe
         self._cell = cell
         self._machine = machine
         self._channels = channels
@@ -232,7 +232,7 @@ class Calls:
             self._cell.on(Event.TIMED_OUT)
 
     def lose(self, error: Exception) -> None:
-        """Decide that the running call is lost, whatever was decided before, because a step has raised this."""
+        """Make the running call a lost one, whatever was decided before: a step has raised this."""
         self.verdict = Outcome(ending="lost", reason="fault")
         if self.run is not None:
             self._reactor.guarded(None, self.run.on_incident, f"a step of the supervisor failed: {error!r}")
@@ -317,7 +317,7 @@ class Calls:
             if self.listener is not None:
                 self.listener.end()
             ending = run.on_ended()
-        except Exception as error:  # such as of a journal: the caller must not be kept waiting
+        except Exception as error:  # of a journal, for example: the caller must still get the result
             self.fail(error)
         run.end(outcome, now, later=ending)
         if run.exclusive:

@@ -160,7 +160,7 @@ class Cell(Stateful):
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
         self.calls.conclude()  # if an action raised the exception before this step
         if self._machine.state in KILLED and self._watchdog is None:
-            self._kill_init()  # as before
+            self._kill_init()  # again: the exception left no timer for it
 
     # -- being made ---------------------------------------------------------------------------------------------------
 
@@ -302,8 +302,8 @@ class Cell(Stateful):
         self._control.fork_ahead()
 
     def weigh(self, calls: int) -> None:
-        """Give the call that is running or about to be sent, and the init that will sweep it, the CPU weight of one
-        process divided by `calls`. Without a cgroup that has a weight, nothing happens."""
+        """Give the cell's processes together the CPU weight of one process, divided by `calls`. Without a cgroup that
+        has a weight, do nothing."""
         if self.cgroup is not None and self.cgroup.can_weigh:
             self.lowered = True  # also if the kernel refuses, such as with EMFILE: the pool's next look tries again
             with suppress(SandboxError):
@@ -468,7 +468,7 @@ class Cell(Stateful):
             self._signal_init()
 
     def _bury(self) -> None:
-        with ExitStack() as last:  # each of these, whatever the others raise; the last one first
+        with ExitStack() as last:  # all of these, from the last one up, whatever the others raise
             last.callback(self._pool.on_dead, self, None if self.binding is not None else self._control.failure)
             if self._pidfd >= 0:
                 last.callback(release, os.close, self._pidfd)

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Failing)
 
 
 def owned(step: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
-    """A step of a cell that others take. An exception ends the cell, and not the work of the caller."""
+    """Decorate a step of a cell that other components call: its exception ends the cell, and the caller goes on."""
 
     @wraps(step)
     def take(part: F, /, *args: P.args, **options: P.kwargs) -> None:
