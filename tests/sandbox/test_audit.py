@@ -689,13 +689,14 @@ def test_what_a_bound_cuts_short_is_unknown_and_what_was_found_is_moved(
     for number in range(50):
         for inner in range(40):
             put(root, f"{number}/{inner}.pth", "")
-    look = tree.look(Budget(**bound))
+    patient = {"seconds": 600.0}
+    look = tree.look(Budget(**patient | bound))
     assert why in look.unknown
-    monkeypatch.setattr(audit, "Budget", lambda **_: Budget(**bound))
+    monkeypatch.setattr(audit, "Budget", lambda **_: Budget(**patient | bound))
     done = tree.settle(before, quarantine)
     assert why in done.unknown and not done.stuck
     assert {finding.name for finding in done.findings} <= {".envrc", "*.pth"}
-    monkeypatch.undo()
+    monkeypatch.setattr(audit, "Budget", lambda **_: Budget(**patient))
     assert len(done.findings) + len(settled(tree, before, quarantine)) == 1 + 50 * 40
     assert not [each for each in listing(root) if each.endswith(".pth")]
 

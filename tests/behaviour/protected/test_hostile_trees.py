@@ -171,9 +171,11 @@ def test_where_times_are_whole_seconds_a_second_change_is_found(
 
 def test_a_fresh_file_that_nobody_touched_is_left_alone(work: Path, quarantine: Quarantine) -> None:
     tree = tree_at(work)
-    (work / "conftest.py").write_text("mine")
-    before = tree.look()
-    assert before.found["conftest.py"].racy
+    while True:  # a slow machine looks at it when its time is past
+        (work / "conftest.py").write_text("mine")
+        before = tree.look()
+        if before.found["conftest.py"].racy:
+            break
     assert told(work, tree.settle(before, quarantine)) == {}
 
 

@@ -72,6 +72,7 @@ def test_rules_of_a_deeper_directory_come_first(repository: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(alphabet="ab*?/![]\\ -^.#py", max_size=10), max_size=4))
+@example(["?//"])
 @example(["[?--]"])
 @example([r"[\a]*"])
 @example(["[!]"])

@@ -91,7 +91,9 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
     if not text or text.startswith("#"):
         return None
     is_directory = text.endswith("/")
-    text = text.rstrip("/") if is_directory else text
+    text = text.removesuffix("/")
+    if text.endswith("/"):  # git removes one, and no path ends with another
+        return None
     is_path = "/" in text
     text = text.removeprefix("/")
     if not text:
