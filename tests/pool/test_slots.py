@@ -54,6 +54,19 @@ def test_two_cells_have_two_slots_and_a_slot_that_is_given_back_is_taken_next(va
     assert slots.take(Limits()) == (second + 1, None)
 
 
+@pytest.mark.root
+def test_two_supervisors_of_a_process_with_one_range_have_cgroups_of_their_own() -> None:
+    """The range is random, and one whose cells have all ended has no visible process."""
+    cgroups: list[Cgroup | None] = []
+    for slots in (Vacated().slots, Vacated().slots):
+        slots.tree, slots._first = CgroupTree.detect(), 0x10000
+        cgroups.append(slots.take(Limits())[1])
+    for cgroup in cgroups:
+        assert cgroup is not None
+        cgroup.remove()
+    assert cgroups[0] is not cgroups[1]
+
+
 def test_two_supervisors_have_ranges_of_their_own() -> None:
     firsts = {Vacated().slots.take(Limits())[0] for _ in range(20)}
     assert len(firsts) == 20

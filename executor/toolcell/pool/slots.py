@@ -1,5 +1,6 @@
 """Slots: the uid and the cgroup of each cell on this host, and when another cell may reuse them."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ _log = logging.getLogger("toolcell.pool")
 VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is checked until it is empty
 VACATE_S = 10.0  # a process that survives SIGKILL for so long hangs in the kernel
 _now = time.monotonic
+_numbers = itertools.count(1)  # of the cgroups of this process: two supervisors of one process may draw the same range
 
 
 class Slots:
@@ -38,7 +40,6 @@ class Slots:
         self._first = unused_slots()
         self._free: list[int] = []
         self.last = self._first
-        self._made = 0
 
     def take(self, limits: Limits) -> tuple[int, Cgroup | None]:
         """The slot of a new cell, and its open cgroup. Raises OSError or SandboxError."""
@@ -74,8 +75,7 @@ class Slots:
                 raise
             return cgroup
         # The name has the first uid of the range: a killed supervisor of the same pid may have left its cgroups.
-        self._made += 1
-        group = self.tree.create(f"{self._first:x}-{self._made}", limits)
+        group = self.tree.create(f"{self._first:x}-{next(_numbers)}", limits)
         self._record.cgroup(group.paths)
         return group
 
