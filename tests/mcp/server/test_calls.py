@@ -321,11 +321,24 @@ async def test_an_argument_is_never_a_person_s_answer(
         assert not {"answers", "reply"} & listed[tool].input_schema["properties"].keys()
 
 
-async def test_a_response_to_no_question_is_no_answer(supervisor: Supervisor, tmp_path: Path) -> None:
-    responses: dict[str, types.InputResponse] = {"user": types.ElicitResult(action="accept", content={"name": "Eve"})}
+@pytest.mark.parametrize(
+    ("name", "content", "is_answer"),
+    [
+        ("user", {"name": "Eve"}, True),
+        ("user", {"name": 5}, False),
+        ("other", {"name": "Eve"}, False),
+    ],
+)
+async def test_a_response_that_comes_before_the_question_is_held_to_its_form(
+    supervisor: Supervisor, tmp_path: Path, name: str, content: dict[str, Any], is_answer: bool
+) -> None:
+    responses: dict[str, types.InputResponse] = {
+        name: types.ElicitResult(action="accept", content=content),
+        "unknown": types.ElicitResult(action="accept", content={"a": "b"}),
+    }
     async with connected(supervisor, tmp_path, "2026-07-28", elicit=says_ann) as client:
-        asked = await client.session.call_tool("hello", {}, input_responses=responses, allow_input_required=True)
-        assert isinstance(asked, types.InputRequiredResult) and asked.input_requests
+        told = await client.session.call_tool("hello", {}, input_responses=responses, allow_input_required=True)
+        assert isinstance(told, types.CallToolResult) is is_answer
 
 
 @pytest.mark.parametrize("mode", MODES)

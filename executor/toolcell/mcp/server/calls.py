@@ -133,6 +133,12 @@ class ClientCalls:
             return failed(str(error))
         if questions is None:
             return self.written(offered, params.arguments, result)
+        if params.request_state is None and params.input_responses:  # the client has answered before it was asked
+            first = RoundState(asked={name: wire(each) for name, each in questions.requests.items()}, rounds=1)
+            if first.told(params.input_responses):
+                return await self._one_round(
+                    ctx, offered, params.model_copy(update={"request_state": first.text()}), reports
+                )
         try:
             return self._required(questions, ctx, state, answers)
         except Declined as error:
