@@ -629,6 +629,62 @@ def test_a_remote_that_a_call_changes_at_another_place_is_told_too(root: Path, q
     drafts.close()
 
 
+HOOKS = "[core]\n\thooksPath = tools/hooks\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        HOOKS + "[user]\n\tname = Ada # a comment\n",
+        HOOKS + '[alias]\n\tst = !git "status" ; true\n',
+        HOOKS + "[user]\n\tname = a \\\n  b\n",
+        HOOKS.replace("\n", "\r\n"),
+        '[CORE] hookspath = "tools"/ho\\\noks # one line\n',
+        "[include]\n\tpath = ../a.ini\n",
+    ],
+    ids=["comment", "quotes", "continued", "CR", "one line", "included twice"],
+)
+def test_what_settings_name_is_protected_however_a_person_wrote_them(
+    root: Path, quarantine: Quarantine, settings: str
+) -> None:
+    git("init", "-q", str(root))
+    with open(root / ".git/config", "a", newline="") as file:
+        file.write(settings)
+    put(root, "a.ini", "[include]\n\tpath = tools/b.ini\n")
+    put(root, "tools/b.ini", HOOKS + "[include]\n\tpath = c.ini\n")
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, "tools/hooks/pre-commit", f"#!/bin/sh\ntouch {root}/EVIL\n").chmod(0o755)
+    put(root, "tools/c.ini", f"[core]\n\tfsmonitor = touch {root}/EVIL\n")
+    assert told(root, settled(tree, before, quarantine)).keys() >= {"tools/hooks/pre-commit"}
+    git("-C", str(root), "commit", "-q", "--allow-empty", "-m", "x")
+    assert not (root / "EVIL").exists()
+
+
+@pytest.mark.parametrize("where", ["repository outside", "linked work tree", "submodule"])
+def test_the_hooks_of_every_work_tree_of_a_repository_are_protected(
+    root: Path, tmp_path: Path, quarantine: Quarantine, where: str
+) -> None:
+    here, top = (root / "w", tmp_path if where == "repository outside" else root)
+    git("init", "-q", f"{top}/main")
+    git("-C", f"{top}/main", "commit", "-q", "--allow-empty", "-m", "x")
+    if where == "submodule":
+        git("init", "-q", f"{tmp_path}/other")
+        git("-C", f"{tmp_path}/other", "commit", "-q", "--allow-empty", "-m", "x")
+        add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f"{tmp_path}/other", "w"]
+        git("-C", f"{top}/main", *add)
+        here = top / "main/w"
+    else:
+        git("-C", f"{top}/main", "worktree", "add", "-q", str(here))
+    git("-C", str(here), "config", "core.hooksPath", "tools/hooks")
+    tree = tree_at(root)
+    before = tree.look()
+    put(here, "tools/hooks/pre-commit", f"#!/bin/sh\ntouch {root}/EVIL\n").chmod(0o755)
+    assert list(told(here, settled(tree, before, quarantine))) == ["tools/hooks/pre-commit"]
+    git("-C", str(here), "commit", "-q", "--allow-empty", "-m", "x")
+    assert not (root / "EVIL").exists()
+
+
 def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine) -> None:
     outside = tmp_path / "outside"
     put(outside, ".vscode/tasks.json")
