@@ -629,6 +629,27 @@ def test_a_remote_that_a_call_changes_at_another_place_is_told_too(root: Path, q
     drafts.close()
 
 
+def test_a_remote_that_a_call_changes_in_an_included_file_is_told_too(root: Path, quarantine: Quarantine) -> None:
+    for name in ("a", "b"):
+        git("init", "-q", f"{root}/{name}")
+        git("-C", f"{root}/{name}", "config", "remote.origin.url", "https://example.org/mine")
+        git("-C", f"{root}/{name}", "config", "include.path", f"../../{name}.ini")
+    put(root, "a.ini", "[user]\n\tname = Ada\n")
+    drafts = Drafts(lambda _directory: None)
+    tree = ProtectedTree(str(root), DEFAULT_PROTECTED, drafts=drafts)
+    before = tree.look()
+    assert tree.bound(before)
+    git("init", "-q", f"{root}/new")
+    git("-C", f"{root}/new", "config", "remote.origin.url", "https://example.org/new")
+    put(root, "b.ini", '[user]\n\tname = Ada\n[remote "other"]\n\turl = https://example.org/other\n')
+    assert settled(tree, before, quarantine) == []
+    before = tree.look()
+    assert tree.bound(before)
+    put(root, "a.ini", '[remote "origin"]\n\tpushurl = https://example.org/evil\n')
+    assert told(root, settled(tree, before, quarantine)) == {"a.ini": "redirected"}
+    drafts.close()
+
+
 HOOKS = "[core]\n\thooksPath = tools/hooks\n"
 
 
