@@ -33,6 +33,13 @@ _FILE = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 _KEY_ID = re.compile(r"(?:0x)?[0-9A-Fa-f]{8,64}!?")
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]")  # of IPv6
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_PIECE = re.compile(
+    r"""(?:[#;][^\n]*+|\[[ \t]*+([^\]\s".]*+)(?:[^\]"\n]|"(?:[^"\\\n]|\\.)*+")*+\]"""
+    r"""|([A-Za-z][A-Za-z0-9-]*+)[ \t]*(?:=((?:[^"\\\n#;]|\\[\s\S]|"(?:[^"\\\n]|\\[\s\S])*+"?)*+))?)"""
+)
+_BLANKS = re.compile(r"\s*+")
+_LOOSE_ESCAPE = re.compile(r'\\\n|\\(.)|"')
+_NAMING = ("core.hookspath", "core.worktree", "include.path", "includeif.path")
 STRATEGIES = frozenset(["ort", "recursive", "resolve", "octopus", "ours", "subtree"])
 """Git's own strategies. For another one, git runs `git-merge-…` from PATH, or from the work tree if it has a `/`."""
 _BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", ""])
@@ -78,6 +85,33 @@ def parse(raw: bytes) -> list[Variable]:
         else:
             raise NotRead(f"line {number} is not of the plain form")
     return entries
+
+
+def naming(raw: bytes) -> list[tuple[str, str]]:
+    """The values that name further files, with their keys less the subsections, in the order of the file.
+
+    This covers git's whole grammar, because a person may have written the file. What git does not read is passed over.
+    """
+    text, at, section = os.fsdecode(raw).removeprefix("\ufeff").replace("\r\n", "\n"), 0, ""
+    named: list[tuple[str, str]] = []
+    while (at := _next(text, at)) < len(text):
+        piece = _PIECE.match(text, at)
+        if piece is None:
+            at = text.find("\n", at) % (len(text) + 1)  # the end, if there is no further line
+            continue
+        at = piece.end()
+        if piece[1] is not None:
+            section = piece[1].lower()
+        elif piece[3] and (key := f"{section}.{piece[2].lower()}") in _NAMING:
+            value = _LOOSE_ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1] or ""), piece[3].strip())
+            if value:
+                named.append((key, os.path.expanduser(value)))
+    return named
+
+
+def _next(text: str, at: int) -> int:
+    blank = _BLANKS.match(text, at)
+    return blank.end() if blank is not None else at
 
 
 def _value(text: str, number: int) -> str:

@@ -10,7 +10,7 @@ from . import gitconfig, walker
 from .gitconfig import NotRead, parse
 from .harmless import SETTINGS, content
 from .protected import GIT_PARTS, GIT_POINTER, quick
-from .seen import Found, Look, Seen, as_before
+from .seen import Look, Seen, as_before
 from .walker import Root
 
 _DEPTH = 16  # the most levels of a protected path below its repository or work tree
@@ -113,19 +113,23 @@ def redirected(
     each to the keys.
 
     `settings` has the facts and the content of files before the call. The files of a repository are compared together,
-    because a new `config.worktree` overrides `config`.
+    because a new `config.worktree` overrides `config`. With each go the files outside of all repositories, which may
+    be included.
     """
     of_repository: dict[str, set[str]] = {}
+    files = {
+        path: seen for path, seen in now.found.items() if settings and any(name in SETTINGS for name in seen.names)
+    }
     for path in settings:
         of_repository.setdefault(_repository_of(path), set()).add(path)
-    files: Found = {}
-    for path, seen in now.found.items() if settings else ():
-        known = of_repository.get(_repository_of(path)) if any(name in SETTINGS for name in seen.names) else None
-        if known is not None:
+    repositories = {*before.repositories, *now.repositories}
+    included = {path for path in {*settings, *files} if _repository_of(path) not in repositories}
+    for path in files.keys() - included:
+        if (known := of_repository.get(_repository_of(path))) is not None:
             known.add(path)
-            files[path] = seen
     found: dict[str, tuple[str, ...]] = {}
-    for paths in map(sorted, of_repository.values()):
+    for repository, own in of_repository.items():
+        paths = sorted(own | included if repository in repositories else own)
         old = {path: settings[path][1] for path in paths if path in settings}
         new = {path: old.get(path, b"") for path in paths if path in files}
         were = {path: settings[path][0] if path in old else before.found.get(path) for path in new}

@@ -5,10 +5,23 @@ import stat
 from dataclasses import replace
 
 from . import walker
-from .gitconfig import MAX_BYTES, NotRead, parse
+from .gitconfig import MAX_BYTES, naming
 from .harmless import POINTER, POINTER_BYTES, SETTINGS, path_in
 from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER
-from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
+from .seen import (
+    DIGEST_BYTES,
+    Found,
+    Look,
+    Names,
+    Seen,
+    as_before,
+    digest_of,
+    doubt_about,
+    facts_of,
+    is_as,
+    is_racy,
+    said,
+)
 from .walker import Budget, Root
 
 _OF_A_REPOSITORY = tuple(GIT_PARTS)
@@ -37,18 +50,107 @@ class Targets:
                 target = _real_path(self._prefix + path)
                 targets[target] = _merged(seen.names, targets.get(target))
             elif GIT_POINTER in seen.names and stat.S_ISREG(seen.mode):
-                for repository in _repositories(self._root, path, self._prefix):
-                    for part in _OF_A_REPOSITORY:
-                        owner = (f"{GIT_POINTER}/{part}" if name == GIT_POINTER else "" for name in seen.names)
-                        target = f"{repository}/{part}"
-                        targets[target] = _merged(tuple(owner), targets.get(target))
+                for target, part in self._of_pointer(path).items():
+                    owner = (GIT_PARTS[part] if name == GIT_POINTER else "" for name in seen.names)
+                    targets[target] = _merged(tuple(owner), targets.get(target))
             elif stat.S_ISREG(seen.mode) and any(name in SETTINGS for name in seen.names):
-                for part, place in _named_by(self._root, path, self._prefix):
+                whole = self._prefix + path
+                for place, part in self._named_by(whole, self._work_trees(os.path.dirname(whole))).items():
                     names: Names = tuple(GIT_PARTS[part] if name else "" for name in seen.names)
                     targets[place] = _merged(targets.get(place, names), names)
         for target, names in targets.items():
             if target.startswith(self._prefix):
                 self._add_all(target[len(self._prefix) :], names)
+
+    def _of_pointer(self, pointer: str) -> dict[str, str]:
+        """The protected parts of the repository that a `.git` file names, and what the settings of a repository outside
+        of the tree name in it: path to part. Settings in the tree are findings of their own."""
+        named: dict[str, str] = {}
+        tree = os.path.dirname(self._prefix + pointer)
+        for repository in self._repositories(pointer, tree):
+            parts = {f"{repository}/{part}": part for part in _OF_A_REPOSITORY}
+            for place, part in parts.items() if not repository.startswith(self._prefix) else ():
+                if GIT_PARTS[part] in SETTINGS:
+                    named |= self._named_by(place, [tree])
+            named |= parts
+        return named
+
+    def _repositories(self, pointer: str, tree: str) -> list[str]:
+        """The repository that a `.git` file names, and its common directory (gitrepository-layout(5))."""
+        said = self._first_bytes(self._prefix + pointer)
+        if not said.startswith(POINTER):
+            return []
+        own = _real_path(os.path.join(tree, path_in(said[len(POINTER) :])))
+        common = path_in(self._first_bytes(f"{own}/commondir"))
+        return [own, _real_path(os.path.join(own, common))] if common else [own]
+
+    def _named_by(self, settings: str, trees: list[str]) -> dict[str, str]:
+        """The hooks directories and further settings that git settings name, and those that the latter name: path to
+        part. A relative hooks directory begins at a work tree, or at a bare repository."""
+        named: dict[str, str] = {}
+        hooks: list[str] = []
+        todo = [settings]
+        for each in todo:
+            above = os.path.dirname(each)
+            for key, value in naming(self._first_bytes(each, MAX_BYTES + 1)):
+                if key == "core.hookspath":
+                    hooks.append(value)
+                elif key == "core.worktree":
+                    trees.append(os.path.join(os.path.dirname(settings), value))
+                elif (place := _real_path(os.path.join(above, value))) not in named:
+                    named[place] = "config"
+                    if self._may_follow(place):
+                        todo.append(place)
+        return named | dict.fromkeys(
+            (_real_path(os.path.join(tree, value)) for value in hooks for tree in trees), "hooks"
+        )
+
+    def _may_follow(self, settings: str) -> bool:
+        """Whether no call has changed them: they are outside of the tree, or as they were before the call."""
+        if self._before is None or not settings.startswith(self._prefix):
+            return True
+        path = settings[len(self._prefix) :]
+        was = self._before.found.get(path)
+        try:
+            return was is not None and is_as(self._root.stat(path), was)
+        except OSError:
+            return False
+
+    def _work_trees(self, repository: str) -> list[str]:
+        """Where the work tree of a repository can be, the repository itself, and its linked work trees."""
+        links = [f"{repository}/gitdir"]
+        try:
+            fd = self._root.open(f"{repository}/worktrees"[len(self._prefix) :], walker.LIST)
+            try:
+                links += [f"{repository}/worktrees/{name}/gitdir" for name in os.listdir(fd)]
+            finally:
+                os.close(fd)
+        except OSError:
+            pass  # it has none
+        trees = [os.path.dirname(repository), repository]
+        for link in links:
+            self._budget.entry()
+            if pointer := path_in(self._first_bytes(link)):
+                trees.append(os.path.dirname(os.path.join(os.path.dirname(link), pointer)))
+        return trees
+
+    def _first_bytes(self, path: str, most: int = POINTER_BYTES) -> bytes:
+        """The beginning of a file; b"" if it is gone or unreadable, or has a type that git does not read."""
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            if path.startswith(self._prefix):
+                held = self._root.open(path[len(self._prefix) :], flags)
+            else:
+                with Root(os.path.dirname(path)) as above:
+                    held = above.open(os.path.basename(path), flags)
+        except OSError:
+            return b""
+        try:
+            return walker.content(held, most)
+        except OSError:
+            return b""
+        finally:
+            os.close(held)
 
     def _add_all(self, path: str, names: Names) -> None:
         todo = [path]
@@ -100,54 +202,9 @@ def _names_in(name: str, parent: int) -> list[str]:
         os.close(fd)
 
 
-def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
-    """The repository that a `.git` file names, and its common directory (gitrepository-layout(5))."""
-    said = _first_bytes(root, pointer)
-    if not said.startswith(POINTER):
-        return []
-    own = _real_path(os.path.join(os.path.dirname(prefix + pointer), path_in(said[len(POINTER) :])))
-    try:
-        with Root(own) as repository:
-            common = path_in(_first_bytes(repository, "commondir"))
-    except OSError:
-        return [own]
-    return [own, _real_path(os.path.join(own, common))] if common else [own]
-
-
-def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
-    """The hooks directories and further settings that git settings name. A relative directory begins at the work tree,
-    or at a bare repository."""
-    try:
-        entries = parse(_first_bytes(root, path, MAX_BYTES + 1))
-    except NotRead:
-        return []  # it is protected as a whole
-    repository = os.path.dirname(prefix + path)
-    named: list[tuple[str, str]] = []
-    for entry in entries:
-        if entry.key == "core.hookspath":
-            for base in (os.path.dirname(repository), repository):
-                named.append(("hooks", os.path.join(base, entry.value or "")))
-        elif entry.key == "include.path" or (entry.key.startswith("includeif.") and entry.key.endswith(".path")):
-            named.append(("config", os.path.join(repository, entry.value or "")))
-    return [(part, _real_path(place)) for part, place in named]
-
-
 def _real_path(path: str) -> str:
     """The real path; "" if the path leads nowhere."""
     try:
         return walker.real_path(path)
     except OSError:
         return ""
-
-
-def _first_bytes(root: Root, path: str, most: int = POINTER_BYTES) -> bytes:
-    try:
-        held = root.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return b""  # gone, unreadable, or a file type that git does not read
-    try:
-        return walker.content(held, most)
-    except OSError:
-        return b""
-    finally:
-        os.close(held)

@@ -629,6 +629,83 @@ def test_a_remote_that_a_call_changes_at_another_place_is_told_too(root: Path, q
     drafts.close()
 
 
+def test_a_remote_that_a_call_changes_in_an_included_file_is_told_too(root: Path, quarantine: Quarantine) -> None:
+    for name in ("a", "b"):
+        git("init", "-q", f"{root}/{name}")
+        git("-C", f"{root}/{name}", "config", "remote.origin.url", "https://example.org/mine")
+        git("-C", f"{root}/{name}", "config", "include.path", f"../../{name}.ini")
+    put(root, "a.ini", "[user]\n\tname = Ada\n")
+    drafts = Drafts(lambda _directory: None)
+    tree = ProtectedTree(str(root), DEFAULT_PROTECTED, drafts=drafts)
+    before = tree.look()
+    assert tree.bound(before)
+    git("init", "-q", f"{root}/new")
+    git("-C", f"{root}/new", "config", "remote.origin.url", "https://example.org/new")
+    put(root, "b.ini", '[user]\n\tname = Ada\n[remote "other"]\n\turl = https://example.org/other\n')
+    assert settled(tree, before, quarantine) == []
+    before = tree.look()
+    assert tree.bound(before)
+    put(root, "a.ini", '[remote "origin"]\n\tpushurl = https://example.org/evil\n')
+    assert told(root, settled(tree, before, quarantine)) == {"a.ini": "redirected"}
+    drafts.close()
+
+
+HOOKS = "[core]\n\thooksPath = tools/hooks\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        HOOKS + "[user]\n\tname = Ada # a comment\n",
+        HOOKS + '[alias]\n\tst = !git "status" ; true\n',
+        HOOKS + "[user]\n\tname = a \\\n  b\n",
+        HOOKS.replace("\n", "\r\n"),
+        '[CORE] hookspath = "tools"/ho\\\noks # one line\n',
+        "[include]\n\tpath = ../a.ini\n",
+    ],
+    ids=["comment", "quotes", "continued", "CR", "one line", "included twice"],
+)
+def test_what_settings_name_is_protected_however_a_person_wrote_them(
+    root: Path, quarantine: Quarantine, settings: str
+) -> None:
+    git("init", "-q", str(root))
+    with open(root / ".git/config", "a", newline="") as file:
+        file.write(settings)
+    put(root, "a.ini", "[include]\n\tpath = tools/b.ini\n")
+    put(root, "tools/b.ini", HOOKS + "[include]\n\tpath = c.ini\n")
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, "tools/hooks/pre-commit", f"#!/bin/sh\ntouch {root}/EVIL\n").chmod(0o755)
+    put(root, "tools/c.ini", f"[core]\n\tfsmonitor = touch {root}/EVIL\n")
+    assert told(root, settled(tree, before, quarantine)).keys() >= {"tools/hooks/pre-commit"}
+    git("-C", str(root), "commit", "-q", "--allow-empty", "-m", "x")
+    assert not (root / "EVIL").exists()
+
+
+@pytest.mark.parametrize("where", ["repository outside", "linked work tree", "submodule"])
+def test_the_hooks_of_every_work_tree_of_a_repository_are_protected(
+    root: Path, tmp_path: Path, quarantine: Quarantine, where: str
+) -> None:
+    here, top = (root / "w", tmp_path if where == "repository outside" else root)
+    git("init", "-q", f"{top}/main")
+    git("-C", f"{top}/main", "commit", "-q", "--allow-empty", "-m", "x")
+    if where == "submodule":
+        git("init", "-q", f"{tmp_path}/other")
+        git("-C", f"{tmp_path}/other", "commit", "-q", "--allow-empty", "-m", "x")
+        add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f"{tmp_path}/other", "w"]
+        git("-C", f"{top}/main", *add)
+        here = top / "main/w"
+    else:
+        git("-C", f"{top}/main", "worktree", "add", "-q", str(here))
+    git("-C", str(here), "config", "core.hooksPath", "tools/hooks")
+    tree = tree_at(root)
+    before = tree.look()
+    put(here, "tools/hooks/pre-commit", f"#!/bin/sh\ntouch {root}/EVIL\n").chmod(0o755)
+    assert list(told(here, settled(tree, before, quarantine))) == ["tools/hooks/pre-commit"]
+    git("-C", str(here), "commit", "-q", "--allow-empty", "-m", "x")
+    assert not (root / "EVIL").exists()
+
+
 def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine) -> None:
     outside = tmp_path / "outside"
     put(outside, ".vscode/tasks.json")
@@ -689,7 +766,7 @@ def test_what_a_bound_cuts_short_is_unknown_and_what_was_found_is_moved(
     for number in range(50):
         for inner in range(40):
             put(root, f"{number}/{inner}.pth", "")
-    patient = {"seconds": 600.0}
+    patient: dict[str, Any] = {"seconds": 600.0}
     look = tree.look(Budget(**patient | bound))
     assert why in look.unknown
     monkeypatch.setattr(audit, "Budget", lambda **_: Budget(**patient | bound))

@@ -5,6 +5,7 @@ Nothing that comes out of a cell is ever unpickled.
 """
 
 import dataclasses
+import gc
 import hashlib
 import importlib.util
 import io
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, cast
 
 import cloudpickle
@@ -33,6 +34,11 @@ from .used import NOTHING, Use, plain, references, resource, use_of
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = forks.new_rlock()  # re-entrant: a user's reducer may start a supervisor
 _FILENAME = 10  # the place of `co_filename` among the arguments of `CodeType`, from Python 3.11 on
+_VIEWS: Mapping[Any, object] = {
+    MappingProxyType: MappingProxyType,
+    **{type(view({})): view for view in cast("Any", (dict.keys, dict.values, dict.items))},
+}
+"""The types that show a mapping, which pickle would copy, and what makes such a view again."""
 _OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 
 
@@ -195,6 +201,8 @@ class _Pickler(cloudpickle.Pickler):
         if obj is dataclasses.MISSING:
             return "MISSING"
         self._refuse(obj)
+        if (view := _VIEWS.get(type(obj))) is not None:
+            return view, tuple(gc.get_referents(obj))  # the mapping, which may be this process's own
         if isinstance(obj, CodeType):
             return self._code(obj)
         if isinstance(obj, ModuleType) and goes_along(obj.__name__):

@@ -30,6 +30,12 @@ _LOCKS: tuple[type, ...] = (
     threading.Semaphore,
     threading.Barrier,
 )
+_BY_NAME = {
+    "multiprocessing.shared_memory.SharedMemory": "shared memory",
+    "multiprocessing.shared_memory.ShareableList": "shared memory",
+    "numpy.memmap": "a mapped file",
+}
+"""Resources whose modules need not be loaded."""
 
 
 def references() -> dict[int, str]:
@@ -62,7 +68,14 @@ def resource(value: object) -> str:
         return "a lock"
     if issubclass(kind, threading.Thread):
         return "a thread"
-    return "an open descriptor" if any("fileno" in vars(base) for base in kind.__mro__) else ""
+    for base in kind.__mro__:
+        if (
+            what := "an open descriptor"
+            if "fileno" in vars(base)
+            else _BY_NAME.get(f"{base.__module__}.{base.__name__}")
+        ):
+            return what
+    return ""
 
 
 def _is(value: object, kind: type[T]) -> TypeGuard[T]:

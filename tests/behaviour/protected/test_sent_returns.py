@@ -112,3 +112,30 @@ def test_what_a_person_has_here_is_moved_only_where_a_return_gives_it_a_protecte
     (returns.top / "mine/.git").mkdir()
     returns.bring({"mine/.git/HEAD": b"ref: refs/heads/main\n", "third/objects": None})
     assert (returns.top / "mine/.vscode/tasks.json").exists() and (returns.top / "other/.vscode/tasks.json").exists()
+
+
+def test_a_return_brings_no_hook_or_setting_that_the_settings_here_name(returns: Returns) -> None:
+    git = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.org",
+        "-C",
+        str(returns.top),
+    ]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "config", "core.hooksPath", "tools/hooks"], check=True)
+    subprocess.run([*git, "config", "include.path", "../team.ini"], check=True)
+    hook = b"#!/bin/sh\ntouch EVIL\n"
+    done = [
+        returns.bring({"tools/hooks/pre-commit": hook, "code.py": b"x"}),
+        returns.bring({"team.ini": b'[core]\n\tfsmonitor = "touch EVIL; false"\n[user]\n\tname = Ada\n'}),
+        returns.bring({"tools/hooks/post-commit": hook}),
+    ]
+    assert ["moved out of the workspace" in each.report.left_out[0].why for each in done] == [True, False, True]
+    assert (returns.top / "team.ini").read_text() == "[core]\n[user]\n\tname = Ada\n"
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    assert not list(returns.top.rglob("EVIL")) and (returns.top / "code.py").exists()

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import select
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -47,6 +48,7 @@ PROGRAM = """
     from os import environ, environb
     from posix import environ as first
     from sys import argv, modules, stdin
+    from types import MappingProxyType
 
     import beside
     from toolcell import tool
@@ -78,13 +80,14 @@ PROGRAM = """
     def make(held, kept=os.environ):
         @tool
         def environments() -> list[str]:
-            found = [environ, ALIAS[0], Holder.env, beside.environ, held, kept, {"a": copied}["a"]]
+            found = [environ, ALIAS[0], Holder.env, beside.environ, held, kept, {"a": copied}["a"], shown]
             secrets = [each.get("PROGRAM_SECRET", "none") for each in found]
-            raw = [each.get(b"PROGRAM_SECRET", b"none") for each in (environb, first, data)]
+            raw = [each.get(b"PROGRAM_SECRET", b"none") for each in (environb, first, data, raw_shown, dict(items))]
             return [get("PROGRAM_SECRET", "none"), *secrets, *(each.decode() for each in raw), environ["HOME"]]
         return environments
 
     get, copied, data = os.environ.get, copy.copy(os.environ), os.environ._data
+    shown, raw_shown, items = MappingProxyType(os.environ), MappingProxyType(data), data.items()
     environments = make(os.environ)
 
     @tool
@@ -147,7 +150,7 @@ def test_an_environment_that_a_tool_refers_to_is_the_cells_own(
     with Supervisor([program.environments], standby=0) as supervisor:
         for kind in ("main", "worker"):
             session = supervisor.open_session(kind, workspace=workspace)
-            assert session.call("environments").unwrap() == ["none"] * 11 + ["/tmp"], kind
+            assert session.call("environments").unwrap() == ["none"] * 14 + ["/tmp"], kind
 
 
 def test_streams_modules_and_loggers_that_a_tool_refers_to_are_the_cells_own(program: Any, workspace: Path) -> None:
@@ -171,6 +174,38 @@ def test_what_is_alive_in_the_program_is_refused_by_the_name_of_what_holds_it() 
         ]
         for value, says in held:
             _refused([_using(value)], says)
+
+
+MAPPED = """
+import numpy, tempfile
+from multiprocessing.shared_memory import ShareableList
+from toolcell import UsageError
+from toolcell.blocking import Supervisor
+
+LIST = ShareableList([1])
+MEMORY = LIST.shm
+FILE = numpy.memmap(tempfile.NamedTemporaryFile().name, mode="w+", shape=(1,))
+
+def a() -> int: return MEMORY.size
+def b() -> int: return len(LIST)
+def c() -> int: return len(FILE)
+
+for tool in (a, b, c):
+    try:
+        Supervisor([tool]).__enter__()
+    except UsageError as error:
+        print(str(error).partition(" of this process")[0])
+MEMORY.unlink()
+"""
+
+
+def test_memory_that_a_program_has_mapped_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-c", MAPPED], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "The tool 'a' uses 'MEMORY', which is shared memory",
+        "The tool 'b' uses 'LIST', which is shared memory",
+        "The tool 'c' uses 'FILE', which is a mapped file",
+    ]
 
 
 def _using(held: object) -> Any:

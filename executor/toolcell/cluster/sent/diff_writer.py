@@ -10,7 +10,6 @@ from typing import Final, Literal
 from toolcell.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.protected import REPOSITORY_MARKS, folded
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, said
 from toolcell_sandbox.walker import Root
@@ -104,9 +103,10 @@ def apply(
     """Write the changes into the directory at a real path. `fill(entry, fd)` writes the content of a file. Raises
     OSError if the directory cannot be opened. Blocks.
 
-    Where the changes make a directory a repository or a work tree, files of earlier returns may have a protected name
-    now. Then the directory is audited as after a call that runs here, with the same quarantine."""
-    tree = ProtectedTree(path, protected) if any(map(_is_mark, diff.made)) else None
+    A file may be protected by what lies here: by the settings of a repository that name it, or because a later return
+    makes its directory a repository. So the directory is audited as after a call that runs here, with the same
+    quarantine."""
+    tree = ProtectedTree(path, protected) if diff.made else None
     before = tree.look() if tree is not None else Look(0)
     with Root(path) as root:
         work = _DiffWriter(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
@@ -117,10 +117,6 @@ def apply(
         if tree is not None:
             work.audit(tree, before, quarantine or Quarantine())
         return work.applied()
-
-
-def _is_mark(path: str) -> bool:
-    return folded(os.path.basename(path)) in REPOSITORY_MARKS
 
 
 class _DiffWriter:
