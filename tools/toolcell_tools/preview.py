@@ -144,7 +144,10 @@ def _escapes(keep: str) -> _Escapes:
 
 
 _MOST_ESCAPES = 4096
-_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5" + "".join(map(chr, range(0xFE00, 0xFE10))))
+_BLANK = frozenset(
+    "\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
 """Letters and marks that `str.isprintable` accepts and people cannot see: Unicode's Default_Ignorable_Code_Point, and
 the empty Braille pattern."""
 
