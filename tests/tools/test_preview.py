@@ -190,3 +190,9 @@ def test_no_character_that_unicode_lets_be_ignored_is_shown_as_it_is() -> None:
     )
     assert not [hex(code) for code in ignorable if is_printable(chr(code)) or printable(chr(code)) == chr(code)]
     assert printable("git\U000e0172\u180b") == r"git\U000e0172\u180b"
+
+
+def test_a_text_is_escaped_in_pieces_without_a_change() -> None:
+    text = "a\x80é\U000e0001" * 40_000
+    assert printable(text) == r"a\x80é\U000e0001" * 40_000
+    assert written("\\" + " " * 17 + "\\n" + "\n" * 17) == r'"\\\{17 spaces}\\n\{17 times \n}"'

@@ -57,7 +57,9 @@ class ConsoleChannel:
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
         async with self._turns.limiter():
-            for shown, question in _pages(request, *self._screen()):
+            pages = _pages(request, *self._screen())
+            while (page := await self._threads.run(partial(next, pages, None))) is not None:  # a long one takes a while
+                shown, question = page
                 answer = await self._reply(f"{shown}\n{question} [y/N] ")
                 if answer is None or answer.lower() not in ("y", "yes"):
                     return Denied("The person at the console did not approve.")
