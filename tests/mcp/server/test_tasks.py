@@ -200,6 +200,8 @@ async def test_tasks_are_bounded_and_belong_to_their_principal(
             await request("tools/call", name="count", arguments={"seconds": 0})
         with pytest.raises(MCPError, match="There is no task"):
             await other("tasks/get", taskId=begun[0]["taskId"])
+        for each in begun:
+            await request.until_over(each["taskId"])
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0)
         monkeypatch.setattr("toolcell.mcp.server.tasks.time", later)
         with pytest.raises(MCPError, match="There is no task"):
