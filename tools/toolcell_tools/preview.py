@@ -118,10 +118,10 @@ def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
 def printable(text: str, keep: str = "") -> str:
     """`text` with an escape such as `\\x1b` for each character that does not print or prints as a blank, except those
     in `keep`."""
-    if is_printable(text, keep):
+    if text.isascii() and is_printable(text, keep):
         return text
-    escapes, pieces = _escapes(keep), range(0, len(text), _PIECE_CHARS)  # other threads run between two pieces
-    return "".join([text[at : at + _PIECE_CHARS].translate(escapes) for at in pieces])
+    pieces = [text[at : at + _PIECE_CHARS] for at in range(0, len(text), _PIECE_CHARS)]  # other threads run between two
+    return "".join([each if is_printable(each, keep) else each.translate(_escapes(keep)) for each in pieces])
 
 
 def is_printable(text: str, keep: str = "") -> bool:
