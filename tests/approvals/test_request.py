@@ -8,6 +8,7 @@ import pytest
 from tests.backends.channels.conversation import request
 
 from toolcell import ApprovalRequest, Preview
+from toolcell.approvals import request as request_module
 from toolcell.approvals.request import FORM_ROWS, rows_of
 
 PADDED = {"command": "git status" + " " * 2500 + "; echo PWNED"}
@@ -93,3 +94,29 @@ def test_the_rows_of_a_text_are_all_of_it_and_fit_the_screen() -> None:
         assert all(end - begin <= 40 for begin, end in rows)
         covered = "".join(text[begin:end] for begin, end in rows)
         assert covered == text.replace("\n", "")
+
+
+@pytest.mark.parametrize("columns", [1, 8, 40, 100])
+@pytest.mark.parametrize("rows", [1, 2, 3, 9, 400])
+@pytest.mark.parametrize("text", ["x" * 30_000, "x\n" * 9_000, "é b" * 9_000, "日本 " * 9_000, "a" * 900], ids=len)
+def test_a_fitted_request_is_whole_or_the_two_ends_of_its_text(text: str, rows: int, columns: int) -> None:
+    asked = of({"text": text})
+    shown = asked.fitted(rows, columns)
+    assert shown.is_whole == (len(rows_of(asked.text, columns)) <= rows)
+    if not shown.is_whole:
+        beginning, number, end = re.split(r"\n\[… ([\d,]+) characters …\]\n", shown.text)
+        assert asked.text.startswith(beginning) and asked.text.endswith(end)
+        assert int(number.replace(",", "")) == len(asked.text) - len(beginning) - len(end) > 0
+
+
+def test_a_long_request_is_cut_before_its_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    rows = request_module.rows_of
+
+    def counting(text: str, columns: int) -> list[tuple[int, int]]:
+        counted.append(len(text))
+        return rows(text, columns)
+
+    monkeypatch.setattr(request_module, "rows_of", counting)
+    assert not of({"text": "\\" * 2_000_000}).fitted(21, 76).is_whole
+    assert max(counted) < 5_000

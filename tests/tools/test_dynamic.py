@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, PlainSerializer
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, PlainSerializer
 
 from toolcell_tools import (
     HostContext,
@@ -265,3 +265,35 @@ def test_one_of_the_host_takes_the_context_of_the_host_only() -> None:
 
     with pytest.raises(ToolDefinitionError, match="runs in the supervisor's process, and there is no ToolContext"):
         dynamic_host_tool("found", handler=found)
+
+
+def signed(arguments: object) -> str:
+    return str(arguments)
+
+
+class Nested(BaseModel):
+    form: dict[str, Any] = {}
+    answers: Any = Field(default=None, validation_alias=AliasChoices("reply", AliasPath("form", "reply")))
+
+
+class Below(BaseModel):
+    form: dict[str, Any] = {}
+    answers: Any = Field(default=None, validation_alias=AliasPath("form", "reply"))
+
+
+class Renamed(BaseModel, populate_by_name=True):
+    answers: Any = Field(default=None, alias="reply")
+
+
+class Twice(BaseModel):
+    reply: Any = None
+    answers: Any = Field(default=None, validation_alias=AliasChoices("answers", "reply"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"), [(Nested, "reply"), (Below, "answers"), (Renamed, "answers"), (Twice, "answers")]
+)
+def test_a_type_that_takes_a_person_s_answers_from_another_argument_is_refused(kind: type, answers: str) -> None:
+    with pytest.raises(ToolDefinitionError, match="which a client can send"):
+        dynamic_tool("sign", handler=signed, parameters=kind, metadata={"mcp": {"answers": answers}})
+    assert dynamic_tool("sign", handler=signed, parameters=kind).parameters_type is kind

@@ -179,3 +179,20 @@ def test_printable_escapes_what_does_not_print_and_keeps_what_it_is_told_to() ->
     assert is_printable("a\n\té", keep="\n\t") and not is_printable("\u2800") and not is_printable("a\n")
     every = "".join(map(chr, range(0x3000)))
     assert is_printable(printable(every)) and printable(printable(every)) == printable(every)
+
+
+def test_no_character_that_unicode_lets_be_ignored_is_shown_as_it_is() -> None:
+    """Default_Ignorable_Code_Point of Unicode: a text can be hidden in these."""
+    ignorable = (
+        *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
+        *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0),
+        *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
+    )
+    assert not [hex(code) for code in ignorable if is_printable(chr(code)) or printable(chr(code)) == chr(code)]
+    assert printable("git\U000e0172\u180b") == r"git\U000e0172\u180b"
+
+
+def test_a_text_is_escaped_in_pieces_without_a_change() -> None:
+    text = "a\x80é\U000e0001" * 40_000
+    assert printable(text) == r"a\x80é\U000e0001" * 40_000
+    assert written("\\" + " " * 17 + "\\n" + "\n" * 17) == r'"\\\{17 spaces}\\n\{17 times \n}"'

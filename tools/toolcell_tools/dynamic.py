@@ -54,10 +54,26 @@ class DynamicTool(WholeTool[..., Any]):
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
         if self.parameters_type is not None:
-            return super()._derived_parameters(words)
+            schema = super()._derived_parameters(words)
+            self._check_answers(schema.get("properties", {}))
+            return schema
         from .foreign import check_foreign_schema
 
         return deepcopy(check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given)))
+
+    def _check_answers(self, listed: Mapping[str, Any]) -> None:
+        """Refuse a type that takes the answers of a person, by `mcp_metadata`, from an argument that a client sends."""
+        given: object = self.metadata.get("mcp")
+        answers = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
+        if not isinstance(answers, str):
+            return
+        from .schema import other_names
+
+        for other in sorted(other_names(self.parameters_type, answers) & listed.keys()):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: the answers of a person are in {answers!r}, and also taken from {other!r}, which "
+                "a client can send. Remove that alias."
+            )
 
 
 class DynamicHostTool(HostTool[..., Any], DynamicTool):

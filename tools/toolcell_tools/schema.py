@@ -17,7 +17,7 @@ from .failures import ToolDefinitionError
 from .sent import SentSchema
 from .signature import MISSING, Parameter
 
-__all__ = ["parameters_schema", "returned_schema"]
+__all__ = ["other_names", "parameters_schema", "returned_schema"]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError, ImportError)
 
@@ -137,6 +137,34 @@ def _default(name: str, parameter: Parameter, adapter: TypeAdapter[Any]) -> Any:
             f"tool {name!r}: the default of parameter {parameter.name!r}, {parameter.default!r}, is not JSON data. "
             "Use None and make the object in the function."
         ) from failure
+
+
+def other_names(kind: Any, name: str) -> set[str]:
+    """The names besides `name` from which a field of `kind` takes its value: its own, aliases, and the first names of
+    alias paths."""
+    found: set[str] = set()
+    waiting: list[object] = [TypeAdapter[Any](kind).core_schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            values = cast("dict[str, object]", node)
+            names = {str(values.get("name", name)), *_aliases(values.get("validation_alias"))}
+            waiting += [
+                {"name": key, **cast("dict[str, object]", each)} if isinstance(each, dict) else each
+                for key, each in values.items()
+            ]
+            found |= names if name in names and "validation_alias" in values else set()
+        elif isinstance(node, list):
+            waiting += cast("list[object]", node)
+    return found - {name}
+
+
+def _aliases(given: Any) -> list[str]:
+    """The first names in the `validation_alias` of a core schema: a name, a path, or a list of paths."""
+    if given is None or isinstance(given, str):
+        return [given] if given else []
+    paths: list[list[Any]] = given if isinstance(given[0], list) else [given]
+    return [str(path[0]) for path in paths]
 
 
 def returned_schema(annotation: object) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ there is less room, it shows `ApprovalRequest.fitted`, and takes no approval if 
 
 import hashlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -18,10 +19,12 @@ from toolcell_tools.preview import Preview, argument_lines, fitted, printable, w
 __all__ = ["FORM_ROWS", "ApprovalRequest", "Approved", "Approver", "Denied", "Shown", "canonical", "rows_of"]
 
 COLUMNS: Final = 100
+_LEAST_COLUMNS: Final = 8
 FORM_ROWS: Final = 400
 """The most rows of `COLUMNS` that a form shows, so at most 40,000 characters."""
 _NAME_CHARS: Final = 200
 _REASON_CHARS: Final = 500
+_MAYBE_WIDE: Final = re.compile("[\u1100-\u2025\u2027-\U0010ffff]")  # all from U+1100 on, but not the mark of a cut
 
 
 def canonical(value: object) -> str:
@@ -69,6 +72,8 @@ class ApprovalRequest:
     ancestors: tuple[str, ...] = ()
     created_at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _parts: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
+    """The title, the preview and the call, once they were written."""
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -96,21 +101,29 @@ class ApprovalRequest:
     def text(self) -> str:
         """The request for a person, complete: the preview, who asks, and last all arguments, one a line as JSON.
         Unprintable characters are escapes, and long runs of blanks are counted (`toolcell_tools.preview.written`)."""
-        return "\n".join(filter(None, (self._title(), self._preview(), self._call())))
+        return "\n".join(filter(None, self._written()))
+
+    def prepared(self) -> "ApprovalRequest":
+        """This request, with its text written. That takes a second for arguments of a few MiB, so it is done in a
+        thread, before an approver sees the request."""
+        self._written()
+        return self
 
     def fitted(self, rows: int, columns: int = COLUMNS) -> Shown:
         """The text in about `rows` rows of `columns`. It leaves out the preview's details first, then the middle of the
         call, and says how many characters are missing."""
-        title, preview, call = self._title(), self._preview(), self._call()
-        text = "\n".join(filter(None, (title, preview, call)))
-        found = rows_of(text, columns)
-        if len(found) > rows and preview:
+        title, preview, call = self._written()
+        # a longer text has more rows than `rows`, so it is cut before its rows are counted
+        text, most = self.text, (rows + 2) * (max(columns, _LEAST_COLUMNS) + 1)
+        is_long = _is_longer(text, rows, columns, most)
+        if is_long and preview:
             text = f"{title}\n[… {len(preview):,} characters of the preview …]\n{call}"
-            found = rows_of(text, columns)
-        if len(found) <= rows:
+            is_long = _is_longer(text, rows, columns, most)
+        if not is_long:
             return Shown(text, True)
-        last = max(1, rows // 3)
-        beginning, end = found[max(1, rows - last - 1) - 1][1], found[-last][0]
+        last, left_out = max(1, rows // 3), max(0, len(text) - most)
+        beginning = rows_of(text[:most], columns)[max(1, rows - last - 1) - 1][1]
+        end = left_out + rows_of(text[left_out:], columns)[-last][0]
         return Shown(f"{text[:beginning]}\n[… {end - beginning:,} characters …]\n{text[end:]}", False)
 
     def for_form(self) -> Shown:
@@ -131,6 +144,12 @@ class ApprovalRequest:
             f"{by} could not approve the call, because the request has {len(self.text):,} characters and cannot be "
             "shown whole. Make several smaller calls."
         )
+
+    def _written(self) -> tuple[str, str, str]:
+        if not self._parts:
+            self._parts[:] = (self._title(), self._preview(), self._call())
+        title, preview, call = self._parts
+        return title, preview, call
 
     def _title(self) -> str:
         return f"{self.preview.for_people().summary} ({printable(fitted(self.reason, _REASON_CHARS))})"
@@ -154,13 +173,17 @@ class ApprovalRequest:
         return "\n".join(lines)
 
 
+def _is_longer(text: str, rows: int, columns: int, most: int) -> bool:
+    return len(text) > most or len(rows_of(text, columns)) > rows
+
+
 def rows_of(text: str, columns: int) -> list[tuple[int, int]]:
     """Where the rows of a text begin and end on a screen that breaks lines after `columns`. Characters from U+1100 on
     may take two columns; "…" takes one."""
     rows: list[tuple[int, int]] = []
     begin = 0
     for line in text.split("\n"):
-        width = max(8, columns if max(line.replace("…", ""), default="") < "\u1100" else columns // 2)
+        width = max(_LEAST_COLUMNS, columns if _MAYBE_WIDE.search(line) is None else columns // 2)
         end = begin + len(line)
         while end - begin > width:
             blank = text.rfind(" ", begin + width // 2, begin + width)  # words are kept whole if they are short

@@ -206,14 +206,14 @@ def _asked(request: ApprovalRequest) -> Iterator[str]:
     yield f"why asked   {printable(request.reason)}"
     yield f"asked at    {time_of(request.created_at)}"
     yield f"expires at  {time_of(request.expires_at)} ({_left(request.expires_at)})"
-    yield "arguments"
-    yield from (f"    {line}" for line in argument_lines(request.arguments))
-    if request.asks == "confirmation":
-        yield from ("question", f"    {written(request.hint)}", "payload", f"    {written(request.payload)}")
     yield f"preview, by the {request.preview_by}"
     shown = request.preview.for_people()
     for text in (shown.summary, shown.details, shown.diff or ""):
         yield from (f"    | {line}" for line in text.splitlines())
+    yield "arguments"  # last, so that a long preview does not push them off the screen
+    yield from (f"    {line}" for line in argument_lines(request.arguments))
+    if request.asks == "confirmation":
+        yield from ("question", f"    {written(request.hint)}", "payload", f"    {written(request.payload)}")
 
 
 def _data(entry: ApprovalEntry) -> dict[str, Any]:

@@ -30,10 +30,10 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
 from toolcell_tools.interrupts import Guard
-from toolcell_tools.preview import Preview, printable
+from toolcell_tools.preview import printable
 
 from .context import CallContext
-from .preview import is_previewed, preview_of
+from .preview import arguments_of, is_previewed, preview_of
 from .services import agent_facts
 
 _log = logging.getLogger("toolcell.approval")
@@ -65,7 +65,7 @@ async def ask(
             f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
             "Do without it."
         )
-        summary = Preview.of_call(tool.name, call.arguments).for_people().summary
+        summary = (await arguments_of(tool, call)).summary
         show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
     request = await request_of(context, tool, call, reason)
@@ -131,7 +131,8 @@ async def put_up(
 async def submitted(context: CallContext, request: ApprovalRequest, declaration: ToolDeclaration) -> ApprovalRequest:
     """The request as it is kept, or that of an earlier call. The close of the session withdraws it. Raises NoThread or
     UsageError."""
-    kept = await in_thread(partial(context.services.approvals().submit, request, declaration.parameters_schema))
+    submit = context.services.approvals().submit
+    kept = await in_thread(lambda: submit(request, declaration.parameters_schema).prepared())
     context.caller.tally.questions.add(kept.id)
     return kept
 

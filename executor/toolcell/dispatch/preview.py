@@ -4,8 +4,10 @@ The tool's own code makes the preview, and may lie. The preview is bounded and h
 arguments are authoritative.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import Preview
@@ -19,7 +21,22 @@ WALL_S = 5.0
 
 async def preview_of(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
     """The tool's preview of this call; without one, the arguments. A failed preview says so in its summary."""
-    return (await _said(context, tool, call)).for_people()
+    if not is_previewed(tool):
+        return await arguments_of(tool, call)
+    return await _for_people((await _said(context, tool, call)).for_people)
+
+
+async def arguments_of(tool: Tool[..., Any], call: ToolCall) -> Preview:
+    """The preview of a tool that has none: the arguments."""
+    return await _for_people(lambda: Preview.of_call(tool.name, call.arguments).for_people())
+
+
+async def _for_people(written: Callable[[], Preview]) -> Preview:
+    """A preview that is written in a thread: a long one takes a while."""
+    try:
+        return await in_thread(written)
+    except NoThread:
+        return Preview("(no preview: no thread can be started)")
 
 
 def is_previewed(tool: Tool[..., Any]) -> bool:
@@ -28,8 +45,6 @@ def is_previewed(tool: Tool[..., Any]) -> bool:
 
 
 async def _said(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
-    if not is_previewed(tool):
-        return Preview.of_call(tool.name, call.arguments)
     while True:
         run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, WALL_S)
         run.preview = True

@@ -140,3 +140,23 @@ async def test_the_end_of_the_input_approves_nothing() -> None:
         assert isinstance(await channel.approve(request()), Denied)
         with pytest.raises(Unreachable, match="Nobody is there"):
             await channel.ask("?", options=(), sender="a")
+
+
+@pytest.mark.parametrize("size", [(20, 10), (24, 9), (40, 11), (80, 5), (80, 24), (0, 0)])
+async def test_each_page_of_a_request_and_its_question_fit_on_the_screen(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(terminal.output, "fileno", lambda: 1)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _fd: os.terminal_size(size))
+    columns, lines = size[0] or 80, size[1] or 24
+    shown: list[str] = []
+
+    async def reply(prompt: str) -> str:
+        shown.append(prompt)
+        return "y"
+
+    monkeypatch.setattr(terminal.channel, "_reply", reply)
+    asked = replace(request(), arguments={"command": "echo one two three " * 90 + "; echo PWNED"})
+    assert await terminal.channel.approve(asked) == Approved()
+    assert "PWNED" in shown[-1]
+    assert max(sum(-(-max(1, len(row)) // columns) for row in page.split("\n")) for page in shown) <= lines

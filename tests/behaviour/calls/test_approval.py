@@ -1,5 +1,6 @@
 """Approval: the approver, the request, the binding of the answer, and a missing answer."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from toolcell import (
     dynamic_tool,
     tool,
 )
+from toolcell_tools import preview
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -372,3 +374,22 @@ async def test_a_preview_cannot_hide_anything_nor_pass_as_the_supervisors_word(s
     assert lie.preview.details == "safe\n\\x1b[1A\\u202e" and lie.preview.diff == "+\\x9b1A"
     first, pad, last = named.preview.details.splitlines()
     assert first == r'"path: \"safe\"\nwhat": "ls\u202e"' and "more characters" in pad and last == 'z: "rm -rf /"'
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+async def test_no_long_text_for_people_is_written_on_the_event_loop(
+    supervise: Any, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_state: bool
+) -> None:
+    threads = set[int]()
+    text_of = preview.written
+
+    def noted(value: object) -> str:
+        threads.add(threading.get_ident())
+        return text_of(value)
+
+    monkeypatch.setattr(preview, "written", noted)
+    person = Person(lambda request: Approved() if request.fitted(21).text and request.text and threads else Denied())
+    async with supervise(TOOLS, approver=person, **({"state": tmp_path / "state"} if has_state else {})) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("destroy", {"what": "\\" * 100_000})).error is None
+    assert threads and threading.get_ident() not in threads

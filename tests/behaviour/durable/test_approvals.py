@@ -119,6 +119,9 @@ async def test_the_command_line_lists_the_call_itself_and_shows_all_of_it(
                 assert "toolcell approvals show REQUEST" in cure
                 shown = await command(state, "show", line.split()[0])
                 assert text.replace(" " * 2500, r"\{2,500 spaces}") in shown and "    | a harmless note" in shown
+                assert shown.index("    | a harmless note") < shown.index("\narguments\n"), (
+                    "the preview hides no argument"
+                )
                 await command(state, "deny", line.split()[0])
 
 

@@ -21,6 +21,7 @@ __all__ = ["ConsoleChannel"]
 _LOOK_MS: Final = 100  # between two looks whether the question is withdrawn
 _LINE_BYTES: Final = 64 * 1024
 _MARK: Final = "  … "
+_PROMPT_CHARS: Final = 60  # at most, of the question below a page
 
 
 class ConsoleChannel:
@@ -57,7 +58,9 @@ class ConsoleChannel:
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
         async with self._turns.limiter():
-            for shown, question in _pages(request, *self._screen()):
+            pages = _pages(request, *self._screen())
+            while (page := await self._threads.run(partial(next, pages, None))) is not None:  # a long one takes a while
+                shown, question = page
                 answer = await self._reply(f"{shown}\n{question} [y/N] ")
                 if answer is None or answer.lower() not in ("y", "yes"):
                     return Denied("The person at the console did not approve.")
@@ -83,7 +86,7 @@ class ConsoleChannel:
         except (OSError, ValueError):  # no terminal
             found = os.terminal_size((0, 0))
         columns, lines = found.columns or 80, found.lines or 24
-        return max(lines - 3, 8), max(columns, 40) - len(_MARK)
+        return max(lines - 2 - -(-_PROMPT_CHARS // columns), 1), max(columns - len(_MARK), 8)
 
     def _asked(self, prompt: str, is_withdrawn: Callable[[], bool]) -> str | None:
         source = sys.stdin if self._input is None else self._input

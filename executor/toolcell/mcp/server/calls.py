@@ -13,7 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcell.approvals import Approvals, Denied
+from toolcell.approvals import Approvals, Approved, Denied
 from toolcell.backends.threads import in_thread
 from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
@@ -165,14 +165,17 @@ class ClientCalls:
         """Keep the client's answer to a request for approval. An answer that comes too late changes nothing: the call
         asks again, or is denied."""
         try:
-            request = (await in_thread(partial(self._approvals.get, id))).request
-            said = Denied() if request is None else answered(request, answer, "The client")
+            said = await in_thread(partial(self._said, id, answer))
             if isinstance(said, Denied):
                 await in_thread(partial(self._approvals.deny, id, said.message, by="the MCP client"))
             else:
                 await in_thread(partial(self._approvals.approve, id, by="the MCP client"))
         except UsageError:
             pass
+
+    def _said(self, id: str, answer: object) -> Approved | Denied:
+        request = self._approvals.get(id).request
+        return Denied() if request is None else answered(request, answer, "The client")
 
     async def attempt(
         self,
