@@ -143,12 +143,14 @@ class Cell(Stateful):
 
     def on(self, event: Event) -> None:
         """Change to the next state, and carry out its actions."""
-        actions, do = self._machine.on(event), self._do
+        actions, do = iter(self._machine.on(event)), self._do
         try:
             for action in actions:
                 do[action]()
         except Exception as error:
             self.fail(error)
+            if Action.BURY in actions:  # of those that are left; no later event buries a dead cell
+                self._reactor.guarded(None, self._bury)
 
     def fail(self, error: Exception) -> None:
         """End the cell, because one of its steps has raised this."""
