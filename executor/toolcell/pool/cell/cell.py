@@ -470,10 +470,16 @@ class Cell(Stateful):
             self._signal_init()
 
     def _bury(self) -> None:
-        with ExitStack() as last:  # each of these, whatever the others raise; the last one first
+        with ExitStack() as last:  # both, whatever the others raise; the last one first
             last.callback(self._pool.on_dead, self, None if self.binding is not None else self._control.failure)
+            last.callback(self.close)
+
+    def close(self) -> None:
+        """Close what is open. The pool calls this for a cell that it gives up."""
+        with ExitStack() as last:  # each of these
             if self._pidfd >= 0:
                 last.callback(release, os.close, self._pidfd)
+                self._pidfd = -1
             last.callback(self._meter.close)
             last.callback(self._channels.close)
             last.callback(self.calls.close)
