@@ -249,13 +249,13 @@ async def test_a_cell_that_dies_in_a_call_is_buried_also_if_its_cgroup_is_gone(
         async def call() -> None:
             results.append(await session.call("look", {"seconds": 600.0}, timeout=600.0))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call)
-            await until(lambda: any(cell.run is not None for cell in pool.cells.values()))
-            [cell] = [cell for cell in pool.cells.values() if cell.run is not None]
-            monkeypatch.setattr(Evidence, "oom_killed", gone)
-            os.kill(cell.pid, signal.SIGKILL)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await until(lambda: any(cell.run is not None for cell in pool.cells.values()))
+                [cell] = [cell for cell in pool.cells.values() if cell.run is not None]
+                patched.setattr(Evidence, "oom_killed", gone)
+                os.kill(cell.pid, signal.SIGKILL)
         assert [result.error and result.error.kind for result in results] == ["crashed"]
         await until(lambda: cell.id not in pool.cells and not pool.slots.vacating)
         (await session.call("look", {"seconds": 0.0})).unwrap()
