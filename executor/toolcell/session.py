@@ -362,15 +362,20 @@ class Session:
         turns = anyio.CapacityLimiter(most)
 
         async def one(index: int, call: ModelCall) -> None:
-            async with turns:
-                results[index] = await self.call(
-                    call.name,
-                    call.arguments,
-                    call_id=call.call_id or None,
-                    timeout=timeout,
-                    on_progress=on_progress,
-                    on_output=on_output,
-                )
+            try:
+                async with turns:
+                    results[index] = await self.call(
+                        call.name,
+                        call.arguments,
+                        call_id=call.call_id or None,
+                        timeout=timeout,
+                        on_progress=on_progress,
+                        on_output=on_output,
+                    )
+            except anyio.get_cancelled_exc_class():
+                if anyio.current_effective_deadline() == -math.inf:  # the batch is cancelled
+                    raise
+                # Otherwise the program's code has cancelled the task of this call. It must not end the others.
 
         async with anyio.create_task_group() as tasks:
             for index, call in enumerate(asked):

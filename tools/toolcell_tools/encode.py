@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .artifact import Artifact, merged
 from .convert import converted
 from .failures import Unencodable
+from .interrupts import described, pass_on
 from .lazy import Answer
 
 if TYPE_CHECKING:
@@ -165,8 +166,9 @@ def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
         raise
     except Unencodable as refusal:
         raise _Offender(str(refusal)) from refusal
-    except Exception as failure:  # the serialiser of a user's type may raise anything
-        raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {failure}") from failure
+    except BaseException as failure:  # the serialiser of a user's type may raise anything
+        pass_on(failure)
+        raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {described(failure)}") from failure
     # Each further conversion in a row counts as a level of nesting, so endless ones (a Mapping of itself) end too.
     if type(plain) not in _PLAIN:
         room.containers -= 1

@@ -9,6 +9,7 @@ that is no Exception becomes one, `Escaped`, so that each place handles it as it
 
 import math
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +29,8 @@ class Escaped(Exception):
 
 class Guard:
     """A context for code of the program that is awaited. It raises the caller's own cancellation, also if the code has
-    swallowed it, and passes on what ends the program. Any other BaseException leaves it as `Escaped`.
+    swallowed it, and passes on what ends the program. Any other BaseException leaves it as `Escaped`. A cancellation
+    that the code has requested and taken back (`Task.uncancel`) is not delivered later.
 
     With `contains_exit`, a SystemExit of the main thread does not end the program either.
     """
@@ -58,8 +60,12 @@ class Guard:
         if anyio.current_effective_deadline() == -math.inf:
             if not is_exception:
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises what the cancelled scope catches
-        elif self._task is not None and self._task.cancelling() > self._before:
-            raise CancelledError from error
+        elif self._task is not None:
+            if self._task.cancelling() <= self._before and getattr(self._task, "_must_cancel", False):
+                with suppress(CancelledError):  # before Python 3.13, `uncancel` does not withdraw it
+                    await anyio.lowlevel.checkpoint()
+            if self._task.cancelling() > self._before:
+                raise CancelledError from error
         if not is_exception:
             raise Escaped(cast("BaseException", error))
 
@@ -90,7 +96,8 @@ def described(error: BaseException) -> str:
     error = cause_of(error)
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
-    except Exception:  # its __str__ is broken
+    except BaseException as broken:  # its __str__ is
+        pass_on(broken)
         return type(error).__name__
 
 

@@ -53,7 +53,7 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
         began = True
         try:
             return work()
-        except SystemExit as error:  # it would end the thread, not the program
+        except (SystemExit, GeneratorExit) as error:  # of the thread: neither the program nor a coroutine ends
             raise Escaped(error) from error
 
     try:

@@ -19,7 +19,7 @@ from .maker import CellRequest
 from .reactor import Reactor
 from .recovery import Recovery, SupervisorStatus
 from .run import SOON_S, Outcome
-from .zygote import ZygoteProcess
+from .zygote import GRACE_S, ZygoteProcess
 
 _log = logging.getLogger("toolcell.pool")
 MOST_ASKED = 32  # unanswered requests to one zygote; its socket holds some hundred
@@ -107,8 +107,11 @@ class Fleet:
         """End the zygotes, and with them every cell."""
         self.stand_down()
         zygotes, self.zygotes = self.zygotes, []
+        until = _now() + GRACE_S  # for all of them together
         for zygote in zygotes:
-            zygote.close()
+            zygote.hang_up()
+        for zygote in zygotes:
+            zygote.close(max(0.0, until - _now()))
 
     def _new(self, report: Mapping[str, object] | None) -> ZygoteProcess:
         pool = self._pool

@@ -1,14 +1,12 @@
 """The pool: carries out the decisions of `plan`, keeps the zygotes and the cells, and runs what is due."""
 
 import logging
-import math
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -28,7 +26,7 @@ from .ahead import ForkingAhead
 from .budget import Budgets
 from .cell import Cell, Snapshot, State
 from .cell.interface import WATCH_S
-from .deadlines import Deadline, Deadlines
+from .deadlines import Deadline, Deadlines, Patience
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
 from .pace import Pace
@@ -58,7 +56,7 @@ from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 PRUNE_S = 5.0
-CLOSE_S = 8.0  # longer than a kept process's teardown and a kill take
+CLOSE_S = 5.0  # longer than a kept process's teardown and a kill take; a stopped zygote's cells end with it
 _FEWER_PLANS = is_on("fewer_plans")
 _now = time.monotonic
 _SHOWN_AS = {
@@ -128,6 +126,7 @@ class Pool:
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
+        self._closing: Patience | None = None
         forks.register(self)
 
     def status(self) -> SupervisorStatus:
@@ -179,17 +178,13 @@ class Pool:
             if self.all_cells or self.slots.vacating:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
-                self._expect_end()
+                self._closing = Patience(self._deadlines, CLOSE_S, self._give_up)
                 await empty
         finally:  # also if the task that waits is cancelled
             self.abandon()
 
-    def _expect_end(self, before: float = math.inf) -> None:
-        """Wait for no further cell if none has ended for `CLOSE_S` seconds. The rest end with their zygotes."""
-        left = len(self.all_cells) + len(self.slots.vacating)
-        if left < before:
-            self._deadlines.at(_now() + CLOSE_S, partial(self._expect_end, left))
-            return
+    def _give_up(self) -> None:
+        """Close without the cells that do not die, such as those of a zygote that is stopped: they end with it."""
         _log.error("no cell has ended for %g s, and these are given up: %s", CLOSE_S, self.all_cells)
         if self._on_empty is not None:
             self._on_empty()
@@ -200,6 +195,9 @@ class Pool:
         with ExitStack() as last:  # all of these, from the last one up, whatever the others raise
             last.callback(self.slots.remove, self.all_cells)
             last.callback(self._reactor.close)
+            if not self._reactor.is_over():  # else a waiter could not be told
+                for cell in self.all_cells:
+                    last.callback(self._reactor.guarded, None, cell.close)
             last.callback(self.fleet.close)
 
     def let_go(self) -> None:
@@ -754,6 +752,8 @@ class Pool:
         return any(cell.spec.key == key and cell.calls.run is not None for cell in self.cells.values())
 
     def _check_empty(self) -> None:
+        if self._closing is not None:
+            self._closing.renew()
         gone = not (self.all_cells or self.slots.vacating)
         if not self._open and gone and self._on_empty is not None:
             self._on_empty()

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -387,6 +388,101 @@ async def test_a_tool_that_cancels_its_own_task_ends_only_its_call_of_a_batch_an
         assert result.error is not None
         assert result.error.kind == "cancelled"
         assert (await session.call("fine")).error is None
+
+
+@host_tool
+async def takes_its_cancellation_back() -> str:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    task.uncancel()
+    return "fine"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_that_a_tool_takes_back_does_not_leave_its_call(
+    supervise: Supervise, workspace: Path
+) -> None:
+    @tool
+    def number(value: int) -> int:
+        return value
+
+    async def repair(error: object) -> dict[str, Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        task.uncancel()
+        return {"value": 1}
+
+    async with supervise([takes_its_cancellation_back, number]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("takes_its_cancellation_back")).unwrap() == "fine"
+        assert (await session.call("number", {"value": "x"}, repair=repair)).unwrap() == 1
+        task = asyncio.create_task(session.call("takes_its_cancellation_back"))
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_tool_that_cancels_its_own_task_does_not_end_the_calls_of_its_batch_that_still_run(
+    supervise: Supervise, workspace: Path
+) -> None:
+    @tool
+    def outlasts_it() -> str:
+        time.sleep(0.5)
+        return "fine"
+
+    async with supervise([cancels_its_task, outlasts_it]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        batch = await session.call_many([("outlasts_it", {}), ("cancels_its_task", {}), ("outlasts_it", {})])
+        assert [result.error and result.error.kind for result in batch] == [None, "cancelled", None]
+
+
+class Unreadable(dict[str, Any]):
+    """Data whose items cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise Other("items")
+
+    keys = items = __iter__
+
+
+class Untellable(BaseException):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise Other("text")
+
+
+async def test_data_that_cannot_be_read_and_exceptions_that_cannot_be_told_are_error_results(
+    supervise: Supervise, workspace: Path
+) -> None:
+    @host_tool
+    def ends_a_generator_in_a_thread() -> None:
+        raise GeneratorExit
+
+    @host_tool
+    async def untellable() -> None:
+        raise Untellable
+
+    @tool
+    def number(value: int) -> int:
+        return value
+
+    async def repair(error: object) -> dict[str, Any]:
+        return Unreadable(value=1)
+
+    async with supervise([ends_a_generator_in_a_thread, untellable, number]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for name in ("ends_a_generator_in_a_thread", "untellable"):
+            error = (await session.call(name)).error
+            assert error is not None
+            assert error.kind == "execution"
+        error = (await session.call("number", {"value": "x"}, repair=repair)).error
+        assert error is not None
+        assert error.kind == "validation"
+        assert (await session.call("number", {"value": 1})).unwrap() == 1
 
 
 async def test_started_tasks_and_adapters_have_the_error_too(supervise: Supervise, workspace: Path) -> None:

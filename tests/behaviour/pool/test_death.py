@@ -29,6 +29,7 @@ from toolcell import (
     ToolResult,
     tool,
 )
+from toolcell.pool import pool as pool_module
 from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListMemory
@@ -132,6 +133,34 @@ async def test_a_zygote_that_is_stopped_does_not_keep_a_call_from_its_timeout(
         for zygote in zygotes.alive():
             zygote.resume()
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
+
+
+async def test_a_close_waits_once_for_the_cells_of_zygotes_that_are_stopped(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "CLOSE_S", 8.0)
+    async with supervise(TOOLS) as supervisor:
+        pool = runtime_of(supervisor).pool
+        sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(4)]
+        (await sessions[0].call("echo", {"value": 1})).unwrap()
+        results: list[ToolResult] = []
+
+        async def call(session: Session) -> None:
+            results.append(await session.call("sleep_for_ever", timeout=600.0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, sessions[0])
+            await until(lambda: pool.running())
+            for zygote in pool.fleet.zygotes:
+                os.kill(zygote.pid, signal.SIGSTOP)
+            for session in sessions[1:]:
+                tasks.start_soon(call, session)
+            await until(lambda: any(cell.starting for cell in pool.cells.values()))
+            began = time.monotonic()
+            await supervisor.aclose()
+            assert time.monotonic() - began < 2 * pool_module.CLOSE_S
+        assert {result.error and result.error.kind for result in results} == {"cancelled"}
+        assert len(results) == len(sessions)
 
 
 async def test_a_call_whose_cell_is_killed_ends_as_crashed_and_the_next_one_works(

@@ -15,7 +15,7 @@ import anyio
 import psutil
 import pytest
 from tests import zygotes
-from tests.helpers import PATIENCE_S
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     Capability,
@@ -233,6 +233,32 @@ async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call
             await session.call("look", {"seconds": 0.4})
         after = (await session.call("look", {"seconds": 0.0})).unwrap()
         assert after == before == [before[0], 0]
+
+
+async def test_a_cell_that_dies_in_a_call_is_buried_also_if_its_cgroup_is_gone(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_self: Evidence) -> bool:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    async with supervise([look]) as supervisor:
+        pool = runtime_of(supervisor).pool
+        session = await supervisor.open_session("worker", workspace=workspace)
+        results: list[ToolResult] = []
+
+        async def call() -> None:
+            results.append(await session.call("look", {"seconds": 600.0}, timeout=600.0))
+
+        with monkeypatch.context() as patched:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await until(lambda: any(cell.run is not None for cell in pool.cells.values()))
+                [cell] = [cell for cell in pool.cells.values() if cell.run is not None]
+                patched.setattr(Evidence, "oom_killed", gone)
+                os.kill(cell.pid, signal.SIGKILL)
+        assert [result.error and result.error.kind for result in results] == ["crashed"]
+        await until(lambda: cell.id not in pool.cells and not pool.slots.vacating)
+        (await session.call("look", {"seconds": 0.0})).unwrap()
 
 
 class SlowMemory:

@@ -143,12 +143,14 @@ class Cell(Stateful):
 
     def on(self, event: Event) -> None:
         """Change to the next state, and carry out its actions."""
-        actions, do = self._machine.on(event), self._do
+        actions, do = iter(self._machine.on(event)), self._do
         try:
             for action in actions:
                 do[action]()
         except Exception as error:
             self.fail(error)
+            if Action.BURY in actions:  # of those that are left; no later event buries a dead cell
+                self._reactor.guarded(None, self._bury)
 
     def fail(self, error: Exception) -> None:
         """End the cell, because one of its steps has raised this."""
@@ -468,10 +470,16 @@ class Cell(Stateful):
             self._signal_init()
 
     def _bury(self) -> None:
-        with ExitStack() as last:  # all of these, from the last one up, whatever the others raise
+        with ExitStack() as last:  # both, from the last one up, whatever the others raise
             last.callback(self._pool.on_dead, self, None if self.binding is not None else self._control.failure)
+            last.callback(self.close)
+
+    def close(self) -> None:
+        """Close what is open. The pool calls this for a cell that it gives up."""
+        with ExitStack() as last:  # each of these
             if self._pidfd >= 0:
                 last.callback(release, os.close, self._pidfd)
+                self._pidfd = -1
             last.callback(self._meter.close)
             last.callback(self._channels.close)
             last.callback(self.calls.close)
