@@ -30,6 +30,7 @@ from .selection import is_smoke, rank
 
 hypothesis.settings.register_profile(
     "anywhere",
+    deadline=None,
     database=None,  # the checkout may be another user's
     derandomize=True,  # a run fails for what was changed, not by chance
 )

@@ -83,6 +83,7 @@ def test_a_host_tool_may_say_who_can_call_it_and_stays_one_as_a_variant() -> Non
         ({"needs": {"read", "web"}}, "host tool 'do': its needs must name more than a Worker holds"),
         ({"needs": ()}, "Leave needs out, or pass harmless=True if any session may call it."),
         ({"harmless": 1}, "harmless=1. Pass True or False"),
+        ({"harmless": True, "needs": {"exec"}}, "its needs name exec, which no Worker holds"),
         (
             {"tier": PermissionTier.WORKSPACE},
             "is too low for a tool with exec; the least is 'system'. Leave tier out, or",

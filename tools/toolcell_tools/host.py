@@ -47,7 +47,13 @@ class HostTool(Tool[P, R]):
         harmless = options.get("harmless", False)
         check_flag(self.name, "harmless", harmless)
         needs = capabilities(self.name, "needs", options.get("needs", () if harmless else DEFAULT_NEEDS))
-        if not harmless and needs <= KIND_GRANTS[SessionKind.WORKER]:
+        more = needs - KIND_GRANTS[SessionKind.WORKER]
+        if harmless and more:
+            raise ToolDefinitionError(
+                f"host tool {self.name!r} is harmless, so any session may call it, but its needs name "
+                f"{', '.join(sorted(more))}, which no Worker holds. Leave one of the two out."
+            )
+        if not harmless and not more:
             held = ", ".join(sorted(KIND_GRANTS[SessionKind.WORKER]))
             raise ToolDefinitionError(
                 f"host tool {self.name!r}: its needs must name more than a Worker holds ({held}), because no sandbox "

@@ -158,7 +158,7 @@ async def test_a_late_call_is_announced_and_a_server_that_answers_pings_is_kept(
 ) -> None:
     api.is_endless = True
     session = await opened_on(api, opened)
-    late = await session.call("echo", {"text": "x"}, timeout=2.0)
+    late = await session.call("echo", {"text": "x"}, timeout=10.0)
     assert isinstance(late.error, Timeout) and "runs on" in late.error.message
     assert {each["method"] for each in api.said} == {"notifications/cancelled", "ping"}
     api.tell = lambda message, say: say(answer(message, "back"))

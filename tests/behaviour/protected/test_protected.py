@@ -305,7 +305,7 @@ async def test_what_a_kept_process_plants_after_its_last_call_is_found_when_it_e
     journal = RecentJournal()
     async with supervise(TOOLS, quarantine=quarantine, journal=journal) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        result = await session.call("kept", {"path": ".envrc", "after_s": 0.1})
+        result = await session.call("kept", {"path": ".envrc", "after_s": 2.0})  # when the call is over and audited
         assert result.error is None
         with anyio.fail_after(PATIENCE_S):
             while not (workspace / ".envrc").exists():
