@@ -8,7 +8,7 @@ from . import function
 from .failures import ToolDefinitionError
 from .host import HostTool
 from .options import DynamicHostOptions, DynamicOptions, Kind
-from .rules import check_flag
+from .rules import answers_parameter, check_flag
 from .whole import WholeTool
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ class DynamicTool(WholeTool[..., Any]):
 
     def _check_answers(self, listed: Mapping[str, Any]) -> None:
         """Refuse a type that takes the answers of a person, by `mcp_metadata`, from an argument that a client sends."""
-        given: object = self.metadata.get("mcp")
-        answers = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
-        if not isinstance(answers, str):
+        answers = answers_parameter(self.metadata)
+        if not answers:
             return
         from .schema import other_names
 

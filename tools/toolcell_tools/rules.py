@@ -9,6 +9,7 @@ from .failures import ToolDefinitionError, Unencodable
 
 __all__ = [
     "DESCRIPTION_CHARS",
+    "answers_parameter",
     "capabilities",
     "check_choice",
     "check_description",
@@ -129,6 +130,13 @@ def check_metadata(tool: str, metadata: Mapping[str, Any], option: str = "metada
         return cast("dict[str, Any]", encode_json(dict(metadata)))
     except Unencodable as failure:
         raise ToolDefinitionError(f"tool {tool!r}: {option} is not JSON data: {failure}.") from failure
+
+
+def answers_parameter(metadata: Mapping[str, Any]) -> str:
+    """The parameter for the answers of the client's user, from `toolcell.mcp.mcp_metadata`; "" if there is none."""
+    given: object = metadata.get("mcp")
+    found: object = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
+    return found if isinstance(found, str) else ""
 
 
 def check_positive(tool: str, option: str, value: float | None) -> float | None:

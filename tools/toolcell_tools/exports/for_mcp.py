@@ -7,6 +7,7 @@ from typing import Any, cast
 from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
+from toolcell_tools.rules import answers_parameter
 
 from .calls import ModelCall, text_of
 from .canonical import Schema, canonical
@@ -17,7 +18,7 @@ from .outputs import OUTPUT
 from .report import Difference, Unexportable
 from .results import blocks_of, output_text
 
-__all__ = ["TOOLS", "answers_parameter", "mcp", "refused_arguments"]
+__all__ = ["TOOLS", "mcp", "refused_arguments"]
 
 
 def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export:
@@ -43,19 +44,12 @@ def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export
     return assemble(TOOLS, tools, write)
 
 
-def answers_parameter(declaration: ToolDeclaration) -> str:
-    """The parameter for the answers of the client's user, from `toolcell.mcp.mcp_metadata`; "" if there is none."""
-    given: object = declaration.metadata.get("mcp")
-    found: object = cast("Mapping[str, object]", given).get("answers") if isinstance(given, Mapping) else None
-    return found if isinstance(found, str) else ""
-
-
 def refused_arguments(declaration: ToolDeclaration, arguments: Mapping[str, Any]) -> str:
     """Why a client's arguments are refused: it gives its user's answers itself. "" if they are not refused.
 
     The parameter for answers may have further names, such as a pydantic alias. So a tool that has this parameter takes
     only the listed arguments."""
-    hidden = answers_parameter(declaration)
+    hidden = answers_parameter(declaration.metadata)
     if not hidden:
         return ""
     listed = declaration.parameters_schema.get("properties")
@@ -70,7 +64,7 @@ def refused_arguments(declaration: ToolDeclaration, arguments: Mapping[str, Any]
 
 def _parameters(declaration: ToolDeclaration) -> Parameters:
     schema = deepcopy(declaration.parameters_schema)
-    hidden = answers_parameter(declaration)
+    hidden = answers_parameter(declaration.metadata)
     if hidden:
         schema.get("properties", {}).pop(hidden, None)
         if "required" in schema:

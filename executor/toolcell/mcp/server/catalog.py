@@ -10,8 +10,8 @@ from toolcell.session import Session
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.exports import Export, ModelCall
 from toolcell_tools.exports import mcp as export_tools
-from toolcell_tools.exports.for_mcp import answers_parameter
 from toolcell_tools.result import ToolResult
+from toolcell_tools.rules import answers_parameter
 
 __all__ = ["Offered", "ToolList"]
 
@@ -91,5 +91,10 @@ def _offered(declaration: ToolDeclaration, entry: dict[str, Any]) -> Offered:
     poll_after_s = float(poll) if isinstance(poll, (int, float)) else None
     tool = Tool.model_validate(entry, by_name=False)
     return Offered(
-        declaration, tool, answers_parameter(declaration), str(task), bool(said.get("ask_first", False)), poll_after_s
+        declaration,
+        tool,
+        answers_parameter(declaration.metadata),
+        str(task),
+        bool(said.get("ask_first", False)),
+        poll_after_s,
     )
