@@ -12,7 +12,7 @@ import anyio
 
 from toolcell import Session, Supervisor, Tool
 
-from .workload import check_whole
+from .workload import check_whole, pids
 
 Call = Callable[[str], Awaitable[str]]
 
@@ -32,8 +32,9 @@ def only_cores(cores: Sequence[int]) -> Iterator[None]:
 async def sessions(
     tool: Tool[..., str], number: int, directory: Path, *, standby: int = 1
 ) -> AsyncIterator[list[Session]]:
-    """So many sessions, each with its own workspace and a cell that is warm."""
-    async with Supervisor(tools=[tool], standby=standby, max_cells=number + 1) as supervisor:
+    """So many sessions, each with its own workspace and a cell that is warm. No kept process is evicted meanwhile."""
+    room = 2 * number  # kept processes take at most three quarters of the places
+    async with Supervisor(tools=[tool], standby=standby, max_cells=room) as supervisor:
         check_whole(supervisor)
         opened: list[Session] = []
         for each in range(number):
@@ -42,7 +43,10 @@ async def sessions(
             opened.append(await supervisor.open_session("main", workspace=workspace))
         for session in opened:
             (await session.call(tool.name, {"text": "warm"})).unwrap()
+        kept = opened if tool.lifetime == "session" else []
+        before = [await pids(session, tool.name) for session in kept]
         yield opened
+        assert before == [await pids(session, tool.name) for session in kept], "a kept process was evicted"
 
 
 async def throughput(callers: Sequence[Call], seconds: float) -> float:

@@ -29,7 +29,7 @@ class Floor:
     def __init__(self, samples: int, kind: str, *arguments: str, pause_s: float = 0.0) -> None:
         self._samples = samples
         self._pause_s = pause_s
-        self._command = [sys.executable, "-I", __file__, kind, *arguments]
+        self._command = [sys.executable, "-I", *(["-S"] if kind == "bare fork" else []), __file__, kind, *arguments]
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -62,9 +62,9 @@ def copy_and_back(samples: int, payload_bytes: int) -> Floor:
     return Floor(samples, "copy", str(payload_bytes))
 
 
-def fork_exit_wait(samples: int, pause_s: float = 0.0) -> Floor:
-    """fork, _exit and waitpid of an interpreter that holds what a zygote holds."""
-    return Floor(samples, "fork", pause_s=pause_s)
+def fork_exit_wait(samples: int, pause_s: float = 0.0, *, bare: bool = False) -> Floor:
+    """fork, _exit and waitpid of an interpreter that holds what a zygote holds. `bare`: of one that holds this file."""
+    return Floor(samples, "bare fork" if bare else "fork", pause_s=pause_s)
 
 
 def fork_rate(cores: Sequence[int], seconds: float) -> Floor:
@@ -282,6 +282,8 @@ def _sampler(kind: str, arguments: list[str]) -> Sample:
         return _start_copy(int(arguments[0]))
     if kind == "start":
         return lambda: _start(arguments)
+    if kind == "bare fork":
+        return _fork
     _become_like_a_zygote()
     if kind == "fork rate":
         return _start_fork_rate([int(core) for core in arguments[0].split(",")], float(arguments[1]))

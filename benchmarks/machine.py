@@ -35,6 +35,11 @@ def _ticks() -> tuple[int, int, int]:
     return stolen, every - idle - waiting - stolen, every
 
 
+def worked_s() -> float:
+    """Seconds that all cores have worked since boot, for whatever process."""
+    return _ticks()[1] / os.sysconf("SC_CLK_TCK")
+
+
 def busy_percent() -> float:
     """How busy all cores are while this process sleeps: the work of others, and of what it has left behind."""
     time.sleep(SETTLE_S)

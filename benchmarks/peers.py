@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import anyio.to_process
+import anyio.to_thread
 
 Echo = Callable[[str], Awaitable[str]]
 
@@ -139,9 +140,14 @@ def manager_proxy(texts: dict[str, list[str]]) -> Iterator[Callable[[str], list[
 PRINT = "import sys; sys.stdout.write(sys.argv[1])"
 
 
+BARE = ("-I", "-S", "-c")
+"""Options of the interpreter that starts fastest: no `site`, so no `.pth` file runs."""
+
+
 async def subprocess_python(text: str) -> str:
     """`subprocess.run` of a Python that imports nothing and prints the text."""
-    return subprocess.run([sys.executable, "-I", "-c", PRINT, text], capture_output=True, text=True, check=True).stdout
+    command = [_base_python(), *BARE, PRINT, text]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @contextmanager
@@ -152,13 +158,13 @@ def sandlock_python() -> Iterator[Echo]:
     readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", sys.base_prefix]
     sandbox = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)])
     try:
-        if not sandbox.run([python, "-I", "-c", "pass"]).success:
+        if not sandbox.run([python, *BARE, "pass"]).success:
             raise NotHere("sandlock does not work here")
     except sandlock.SandlockError as error:
         raise NotHere(f"sandlock does not work here: {error}") from error
 
     async def call(text: str) -> str:
-        return bytes(sandbox.run([python, "-I", "-c", PRINT, text]).stdout).decode()
+        return bytes(sandbox.run([python, *BARE, PRINT, text]).stdout).decode()
 
     yield call
 
@@ -185,7 +191,7 @@ class Bubblewrap:
 
     def _check(self) -> None:
         read_namespace = "import os; print(os.readlink('/proc/self/ns/pid'))"
-        command = [*self._command, self.python, "-I", "-c", read_namespace]
+        command = [*self._command, self.python, *BARE, read_namespace]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
         if ended.returncode:
             raise NotHere(f"bwrap does not work here: {ended.stderr.strip()[-80:]}")
@@ -193,18 +199,31 @@ class Bubblewrap:
 
     async def echo(self, text: str) -> str:
         """What `subprocess_python` does, inside."""
-        command = [*self._command, self.python, "-I", "-c", PRINT, text]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return self._run(self.python, *BARE, PRINT, text)
+
+    async def echo_in_thread(self, text: str) -> str:
+        """The same, beside others: a thread waits for its end."""
+        return await anyio.to_thread.run_sync(self._run, self.python, *BARE, PRINT, text)
 
     def sample(self, *program: str) -> float:
-        """Seconds from the start of bwrap to its end. posix_spawn: `subprocess` would add a millisecond of its own."""
-        command = [*self._command, *program]
+        """Seconds from the start of bwrap to the end of the program."""
         start = time.perf_counter()
-        pid = os.posix_spawn(command[0], command, {"PATH": "/usr/bin:/bin"})
+        self._run(*program)
+        return time.perf_counter() - start
+
+    def _run(self, *program: str) -> str:
+        """What the program prints. posix_spawn: `subprocess` would add a millisecond of its own."""
+        command = [*self._command, *program]
+        read, write = os.pipe()
+        with open(read, encoding="utf-8") as output:
+            pid = os.posix_spawn(
+                command[0], command, {"PATH": "/usr/bin:/bin"}, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)]
+            )
+            os.close(write)
+            text = output.read()
         status = os.waitpid(pid, 0)[1]
-        taken = time.perf_counter() - start
         assert status == 0, (command, status)
-        return taken
+        return text
 
 
 def _view() -> Sequence[str]:

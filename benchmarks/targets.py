@@ -57,7 +57,7 @@ class Target:
 
 _PING_PONG, _TWO_CORES = "ping-pong, free", "ping-pong, two cores"
 _POOL, _APART = "ProcessPoolExecutor", "20 ms apart"
-_FORK = "fork + exit + wait"
+_FORK = "fork + exit + wait, as a zygote"
 
 TARGETS: Sequence[Target] = (
     Target("kept", "kept", _PING_PONG, 2.5, 1.8),
@@ -71,11 +71,11 @@ TARGETS: Sequence[Target] = (
     Target("sustained", "fresh, forked on demand", f"{_FORK}, all cores", 0.6, 0.8, at_least=True),
     Target("sustained", "fresh, standby", f"{_FORK}, all cores", 0.6, 0.8, at_least=True),
     Target("cell", "first call, sessions 0.1 s apart", "bwrap /bin/true", 1.5, 1.0),
-    Target("cell", "first call, sessions 0.1 s apart", "bwrap python3 -I -c pass", 5, None, "faster"),
+    Target("cell", "first call, sessions 0.1 s apart", "bwrap python3 -I -S -c pass", 5, None, "faster"),
     Target("cell", "first call, right behind another's", "bwrap /bin/true", 1.5, 1.0),
-    Target("cell", "first call, right behind another's", "bwrap python3 -I -c pass", 5, None, "faster"),
+    Target("cell", "first call, right behind another's", "bwrap python3 -I -S -c pass", 5, None, "faster"),
     Target("cell", "first call, no cell made ahead", "bwrap /bin/true", 1.5, 1.0),
-    Target("cell", "first call, no cell made ahead", "bwrap python3 -I -c pass", 5, None, "faster"),
+    Target("cell", "first call, no cell made ahead", "bwrap python3 -I -S -c pass", 5, None, "faster"),
     Target("handle", "memory.search", _PING_PONG, 2.5, 1.8),
     Target("handle", "memory.search", _TWO_CORES, 2.5, 1.8),
     *(Target("grep", f"grep, {name}", f"ripgrep, {name}", 3.0) for name in ("a word", "an expression")),

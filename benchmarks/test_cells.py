@@ -13,14 +13,14 @@ from toolcell.supervisor import runtime_of
 from .conftest import Publish
 from .floors import fork_unshare
 from .interleave import Block, Case, interleave
-from .peers import Bubblewrap, NotHere
+from .peers import BARE, Bubblewrap, NotHere
 from .replay import recorded_time
 from .report import Figure
 from .workload import check_whole
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
-TRUE, PYTHON = "bwrap /bin/true", "bwrap python3 -I -c pass"
+TRUE, PYTHON = "bwrap /bin/true", "bwrap python3 -I -S -c pass"
 APART, BEHIND = "first call, sessions 0.1 s apart", "first call, right behind another's"
 ALONE = "first call, no cell made ahead"
 _REST_S = 0.1  # more than a supervisor waits before it makes another cell ahead, and that cell's own time
@@ -41,7 +41,7 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
     else:
         peers = [
             Case(TRUE, "peer", twice(lambda: bubblewrap.sample("/bin/true"))),
-            Case(PYTHON, "peer", twice(lambda: bubblewrap.sample(bubblewrap.python, "-I", "-c", "pass"))),
+            Case(PYTHON, "peer", twice(lambda: bubblewrap.sample(bubblewrap.python, *BARE, "pass"))),
         ]
     with fork_unshare(2) as floor:
         async with Supervisor(tools=base_tools()) as supervisor, Supervisor(tools=base_tools()) as other:

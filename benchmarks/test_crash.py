@@ -41,7 +41,7 @@ async def crash(rounds: int, workspace: Path) -> Figure:
                 Case("standby, until the error is there", "ours", crashes(first, ahead, "echo", "error")),
                 Case("kept process", "ours", crashes(first, ahead, "kept", "next")),
                 Case("forked on demand", "ours", crashes(second, demanded, "echo", "next")),
-                Case("fork + exit + wait", "floor", fork.block),
+                Case("fork + exit + wait, as a zygote", "floor", fork.block),
                 Case("ProcessPoolExecutor, made anew", "peer", peer(executor_crash)),
             ]
             title = "A crash: from the signal to the answer of the next call"

@@ -28,6 +28,8 @@ async def fresh_call(rounds: int, workspace: Path) -> Figure:
     with ExitStack() as stack:
         fork = stack.enter_context(fork_exit_wait(10))
         fork_apart = stack.enter_context(fork_exit_wait(5, PAUSE_S))
+        bare = stack.enter_context(fork_exit_wait(10, bare=True))
+        bare_apart = stack.enter_context(fork_exit_wait(5, PAUSE_S, bare=True))
         programs: dict[str, Echo] = {"subprocess + Python": subprocess_python}
         absent: dict[str, str] = {}
         try:
@@ -46,8 +48,10 @@ async def fresh_call(rounds: int, workspace: Path) -> Figure:
             cases = [
                 Case(f"on demand, {APART}", "ours", calls(call, 5, PAUSE_S)),
                 Case("on demand, back to back", "ours", calls(call, 5)),
-                Case("fork + exit + wait", "floor", fork.block),
-                Case(f"fork + exit + wait, {APART}", "floor", fork_apart.block),
+                Case("fork + exit + wait, as a zygote", "floor", fork.block),
+                Case(f"fork + exit + wait, as a zygote, {APART}", "floor", fork_apart.block),
+                Case("fork + exit + wait, bare interpreter", "floor", bare.block),
+                Case(f"fork + exit + wait, bare interpreter, {APART}", "floor", bare_apart.block),
                 *(Case(name, "peer", calls(program, 1)) for name, program in programs.items()),
             ]
             title = "A call in a fresh process, none ready"

@@ -59,7 +59,7 @@ async def memory(rounds: int, workspace: Path) -> Figure:
         Measured("standby, USS", "ours", standbys),
         Measured("init, USS", "ours", inits),
         Measured("each further cell, PSS of all", "ours", [[further]] * rounds),
-        Measured("python -I, USS", "peer", _each(rounds, IDLE, "-I")),
+        Measured("python -I -S, USS", "peer", _each(rounds, IDLE, "-I", "-S")),
         *(
             Measured(f"ProcessPoolExecutor worker ({how}), USS", "peer", _each(rounds, POOL.replace("HOW", how)))
             for how in ("fork", "forkserver")

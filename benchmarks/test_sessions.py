@@ -45,12 +45,12 @@ async def sessions(rounds: int, workspace: Path) -> Figure:
 
 async def parked(rounds: int, workspace: Path) -> Figure:
     found = run(rounds)
-    with python(IDLE, "-I") as pid:
+    with python(IDLE, "-I", "-S") as pid:
         alone = memory_of(pid).uss
     measured = [
         Measured("never called", "ours", [[found["never_called"]]]),
         Measured("called once", "ours", [[found["never_called"] + found["called"]]]),
-        Measured("python -I, USS", "peer", [[alone]]),
+        Measured("python -I -S, USS", "peer", [[alone]]),
     ]
     curves = [Curve("the supervisor", "ours", "parked sessions", "MiB of USS", found["points"])]
     return Figure("parked", "What a parked session holds", measured, unit="B", curves=curves)
@@ -77,6 +77,6 @@ def started() -> list[float]:
     taken: list[float] = []
     for _ in range(10):
         start = time.perf_counter()
-        with python(IDLE, "-I"):
+        with python(IDLE, "-I", "-S"):
             taken.append(time.perf_counter() - start)
     return taken
