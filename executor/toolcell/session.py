@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpac
 
 import anyio
 
-from toolcell.fast.tuples import made
 from toolcell.profile import Profile
 from toolcell_sandbox.refusal import named
 from toolcell_tools.artifact import Artifact
@@ -274,22 +273,17 @@ class Session:
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
-        context = made(
-            CallContext,
-            (
-                core.services,
-                core.caller,
-                core.routes,
-                call_id,
-                timeout,
-                on_progress,
-                on_output,
-                self,
-                None,
-                on_log,
-                None,
-                approver,
-            ),
+        context = CallContext(
+            core.services,
+            core.caller,
+            core.routes,
+            call_id,
+            timeout,
+            on_progress,
+            on_output,
+            self,
+            on_log=on_log,
+            approver=approver,
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:

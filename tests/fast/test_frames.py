@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.fast.frames import CALL, LONG, exited, flat_answer, ready, recycle, recycled
+from toolcell.fast.frames import CALL, exited, flat_answer, ready, recycle, recycled
 from toolcell.wire.frames import HEADER, FrameDecoder, WireLimits, encode, packed
 from toolcell.wire.messages import Call, Exited, Message, Ready, Recycle, Result, from_fields, to_fields
 
@@ -60,14 +60,6 @@ def test_arguments_that_are_packed_already_make_the_same_frame(arguments: dict[s
     *fields, last = to_fields(Call(1, "call-1", "read", {"remaining_s": 1.0}, arguments))  # type: ignore[arg-type]
     spliced = encode((*fields, None), LIMITS, last=packed(last) or b"")
     assert b"".join(spliced) == b"".join(encode((*fields, last), LIMITS))
-
-
-@pytest.mark.parametrize("beside", [{}, {"display": "short"}, {"artifacts": [], "values": {"n": 1}}])
-def test_a_long_text_in_its_place_makes_the_same_frame(beside: dict[str, object]) -> None:
-    payload = {"output": "x" * (LONG + 1), **beside}
-    message = Result(1, payload)  # type: ignore[arg-type]
-    around = encode(to_fields(message), LIMITS, payload.values())
-    assert len(around) == 3 and b"".join(around) == plain(message)
 
 
 flat = st.dictionaries(

@@ -49,8 +49,7 @@ class FakeRun(Run):
     def on_connection(self, connection: object) -> bool:
         return False
 
-    def on_ended(self) -> bool:
-        return False
+    def on_ended(self) -> None: ...
 
 
 class FakeCell(Stateful):

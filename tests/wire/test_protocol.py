@@ -320,18 +320,6 @@ def test_the_rest_of_a_frame_is_not_taken_for_a_call() -> None:
     assert cell.receive(data[start:]) == [outer]
 
 
-@pytest.mark.trick
-def test_a_long_text_is_copied_into_no_frame() -> None:
-    text = "x" * 2_000_000
-    link, cell = SupervisorLink(LIMITS), CellLink(LIMITS)
-    sent = send(link, call()._replace(arguments={"path": "notes.txt", "content": text}))
-    assert [len(buffer) for buffer in sent][1] == len(text)
-    assert cell.receive(b"".join(sent))[0] == call()._replace(arguments={"path": "notes.txt", "content": text})
-    answer = cell.send(Result(1, {"output": text}))
-    assert [len(buffer) for buffer in answer][1] == len(text)
-    assert link.receive(b"".join(answer)) == [Result(1, {"output": text})]
-
-
 def test_the_state_goes_from_idle_to_called_to_done_and_back() -> None:
     link = SupervisorLink(LIMITS)
     cell = CellLink(LIMITS)

@@ -7,7 +7,6 @@ from typing import NamedTuple, final
 from toolcell.backends.threads import NoThread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.changes import CallChanges
@@ -114,7 +113,7 @@ async def in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or submissions >= MOST_SUBMISSIONS:
-            return made(Ran, (route, outcome, run.used, secrets, run, watch, ""))
+            return Ran(route, outcome, run.used, secrets, run, watch, "")
         submissions += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

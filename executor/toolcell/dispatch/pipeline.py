@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from toolcell.call import ToolCall
-from toolcell.fast.tuples import made
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.wire.frames import Field
 from toolcell_tools.definition import Tool
@@ -84,7 +83,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     valid = checks.arguments.check(arguments)
     if type(valid) is not Valid:  # isinstance() of a model takes ten times as long
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
-    call = made(ToolCall, (call_id, name, valid.arguments, number, caller.data.info, offer.declaration))
+    call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
     packed = valid.packed
     # before hooks
     in_its_place: ToolResult | None = None

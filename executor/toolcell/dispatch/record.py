@@ -6,7 +6,6 @@ from time import time
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.fast.tuples import made
 from toolcell.journal import Record
 from toolcell.journal.chain import SharedFacts
 from toolcell.journal.durable import DurableJournal
@@ -41,7 +40,7 @@ def intend(
     apart: SharedFacts | None = shared
     if allowed:
         facts, apart = {**shared.facts, **facts, "allowed": allowed}, None
-    why = journal.intend(made(Record, ("intent", session_id, call.id, facts, time())), apart)
+    why = journal.intend(Record("intent", session_id, call.id, facts, time()), apart)
     if not why:
         return None
     message = f"The call was not run, because it could not be recorded. {why}"
@@ -85,7 +84,7 @@ def record(
             clean(facts, secrets)
         elif shown:
             facts["display"] = cleaned(shown, secrets)
-    ended = made(Record, (kind, session_id, call.id, facts, time()))
+    ended = Record(kind, session_id, call.id, facts, time())
     services.journal.write(ended)
     services.metrics.write(ended)
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, final
 
 from toolcell.errors import UsageError
-from toolcell.fast.frames import LONG
 from toolcell.fast.switches import is_on
-from toolcell.fast.tuples import made
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import encode_counted
@@ -101,8 +99,6 @@ class Validator:
                 if room < 0:
                     return None
                 copy[key] = value.copy()
-            elif kind is str and len(value) > LONG:
-                return None  # a long text is sent without a copy
         values = 1 + MAX_VALUES - room
         if room < 0 or values > self._most:  # bounds the steps of validation
             return None
@@ -112,7 +108,7 @@ class Validator:
             return None
         if data is None or values + len(data) // CHARS > self._most:
             return None
-        return made(Valid, (copy, data))
+        return Valid(copy, data)
 
     def check_output(self, value: object) -> str | None:
         """The problems of a result, which is plain JSON data; None if it fits the schema."""

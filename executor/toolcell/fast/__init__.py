@@ -5,7 +5,6 @@
 | `switches` | the list of tricks, and which of them are on |
 | `frames` | frames that are encoded and decoded by hand |
 | `pipes` | pipes that hold more than the kernel's 64 KiB |
-| `tuples` | named tuples, made without a Python function |
 | `awake` | an event loop that polls while a kept process is about to answer |
 | `imports` | no garbage collection while the runtime is imported |
 

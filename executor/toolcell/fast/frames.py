@@ -1,17 +1,14 @@
 """Messages that are encoded and decoded by hand, for speed. The plain codec reads these frames, and this one reads the
-plain codec's. A long text is byte for byte what the plain encoder makes.
+plain codec's.
 
 - `recycle`, `recycled`, `ready`, `exited` are used at least once for each call. They take a tenth of the time, and a
   forked init writes to 40 pages fewer, which it would copy again after each fork.
 - `CALL` tells a call process that the bytes it read are the one frame of a call, so that it needs no decoder.
 - `flat_answer` reads the usual answer, whose parts are short texts and numbers, in one step of msgpack, without a hook
   for each container.
-- `around`, `characters` send a long text from its own memory. msgpack would copy it into a buffer first.
 """
 
-import ctypes
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -89,42 +86,3 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
         if _type_of(key) is not str or _type_of(value) not in _FLAT:
             return None
     return payload
-
-
-LONG: Final = 1024 * 1024 if is_on("long_texts") else sys.maxsize
-FEW: Final = 64  # arguments or parts of a result: a long text is not searched among more
-STR32: Final = b"\xdb"  # and 4 bytes of length precede a text of over 64 KiB
-STR32_BYTES: Final = 5
-_utf8_of = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # for ASCII text, the str's own memory (c-api/unicode)
-_utf8_of.argtypes = (ctypes.py_object, ctypes.c_void_p)
-_utf8_of.restype = ctypes.c_void_p
-
-
-_Characters = ctypes.c_char * (1 << 32)  # one type for all lengths, because ctypes never frees an array type
-
-
-def around(fields: Sequence[Any], text: str) -> tuple[bytes, bytes]:
-    """The msgpack encoding of the fields, as the part before that text and the part after it."""
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(len(fields))
-    before = b""
-    for field in fields:
-        if before or _type_of(field) is not dict or not any(value is text for value in field.values()):
-            packer.pack(field)
-            continue
-        packer.pack_map_header(len(field))
-        for key, value in field.items():
-            packer.pack(key)
-            if value is text and not before:
-                before = packer.bytes() + STR32 + len(text).to_bytes(4, "big")
-                packer.reset()
-            else:
-                packer.pack(value)
-    return before, packer.bytes()
-
-
-def characters(text: str) -> memoryview:
-    """A view of an ASCII text's characters, without a copy. The view keeps the text alive."""
-    memory: Any = _Characters.from_address(_utf8_of(text, None))
-    memory.text = text
-    return memoryview(memory).cast("B")[: len(text)].toreadonly()

@@ -22,13 +22,8 @@ TRICKS: Final[Mapping[str, str]] = {
     "flat_answer": "read an answer of short texts and numbers in one step",
     "whole_frame": "read a call that is the only frame without the decoder",
     "flat_arguments": "check and pack arguments of a flat schema in one step",
-    "at_once": "resume the caller in the event that ends its call",
-    "fewer_plans": "compute no plan of the queue when it would change nothing",
-    "large_buffers": "read a large frame into a buffer that serves the next one too",
-    "long_texts": "send a long text from where it is in memory",
     "wide_pipes": "let a pipe hold more once a frame did not fit",
     "stay_awake": "poll instead of sleeping while a kept process is about to answer",
-    "tuples": "make named tuples without a function of Python's",
     "imports": "collect no garbage while the runtime is imported",
 }
 """Each trick's name and what it does."""

@@ -114,13 +114,3 @@ def read_available(fd: int, size: int) -> bytes | None:
         return None
     except ConnectionResetError:
         return b""
-
-
-def read_into(fd: int, room: memoryview) -> Buffer | None:
-    """As `read_available`, into the buffer `room`. Returns the part of it that was filled."""
-    try:
-        return room[: os.readv(fd, [room])]
-    except BlockingIOError:
-        return None
-    except ConnectionResetError:
-        return b""

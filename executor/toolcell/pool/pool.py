@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from itertools import islice
 from typing import Any
 
 from toolcell import forks
@@ -57,7 +56,6 @@ from .zygote import EXHAUSTED, require_proc
 _log = logging.getLogger("toolcell.pool")
 PRUNE_S = 5.0
 CLOSE_S = 5.0  # longer than a kept process's teardown and a kill take; a stopped zygote's cells end with it
-_FEWER_PLANS = is_on("fewer_plans")
 _now = time.monotonic
 _SHOWN_AS = {
     State.READY: "idle",
@@ -276,27 +274,7 @@ class Pool:
         self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
-        if not _FEWER_PLANS or self._may_have_room(run):
-            self._pump()
-
-    def _may_have_room(self, run: Run) -> bool:
-        """Whether the plan may find room for a new call. If False, the plan is not computed now: the next end of a call
-        or of a cell computes it."""
-        key, is_alone = run.spec.key, len(self.waiting) == 1
-        of_session = coming = 0
-        for cell in self.cells.values():
-            if cell.spec.key.session_id == key.session_id:
-                of_session += 1
-                same = cell.spec is run.spec or cell.spec.key == key
-                if is_alone and same and cell.state is State.SWEEPING:
-                    return False  # by rule 3 of the plan, the call waits for this cell
-                coming += same and cell.run is None
-        before = list(islice(reversed(self._queues[key.session_id]), 1, coming + 2))
-        if len(before) > coming and all(other.spec is run.spec and not other.exclusive for other in before):
-            return False  # more calls wait for the same cells than are coming: no room was found for one of them
-        if any(self._idle.values()):
-            return True
-        return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
+        self._pump()
 
     def cancel(self, run: Run) -> None:
         """Drop the call of a caller that has gone: a queued call is forgotten, a running call is ended."""
@@ -654,12 +632,6 @@ class Pool:
             self._retire(cell)
             self._pump()
             return
-        if self.waiting and _FEWER_PLANS:
-            first = self._first_of(cell.spec.key.session_id)
-            same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
-            may_run = first is not None and same and first.exclusive not in self._exclusive
-            if first is not None and may_run and self._assign_waiting(first, cell):
-                return  # the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
@@ -680,17 +652,6 @@ class Pool:
                 self._running[session_id] = running
             else:
                 del self._running[session_id]
-
-    def _first_of(self, session_id: str) -> Run | None:
-        """The session's oldest waiting call, unless it is another session's turn."""
-        mine = self._queues.get(session_id)
-        if not mine:
-            return None
-        if len(self._queues) > 1:
-            busy = Counter(cell.spec.key.session_id for cell in self.cells.values() if cell.run is not None)
-            if any(busy[other] < busy[session_id] for other in self._queues):
-                return None
-        return next(iter(mine))
 
     def on_call_ended(self, run: Run) -> None:
         """Note that a run is over. Another one that must not overlap with it may start."""

@@ -61,7 +61,6 @@ class Link:
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._room: asyncio.Semaphore | None = None
         self._call: Call | None = None  # a call that has arrived and was not waited for yet
-        self._rest: memoryview | None = None  # the buffer for the rest of a large frame
         self._readable = select.poll()
         self._readable.register(incoming, select.POLLIN)
         self.cancelled = False
@@ -89,7 +88,7 @@ class Link:
             with self._lock:
                 pass  # a thread of the previous call may be waiting for a reply, and may read this call from the pipe
         while self._call is None:
-            data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
+            data = os.read(self._incoming, PIPE_BYTES)
             if not data:
                 raise EOFError
             self.take(data)
@@ -139,7 +138,7 @@ class Link:
                     rest = rest[os.write(self._outgoing, rest[: select.PIPE_BUF]) :]
                 elif locked or self._lock.acquire(blocking=False):
                     try:
-                        self.take(self._read())
+                        self.take(os.read(self._incoming, PIPE_BYTES))
                     finally:
                         if not locked:
                             self._lock.release()
@@ -175,7 +174,7 @@ class Link:
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
-                data = self._read()
+                data = os.read(self._incoming, PIPE_BYTES)
                 if data or self.protocol.state is CALLED:
                     self.take(data)
                 if self._call is not None or not data:  # the next call, or the end of the pipe: for `wait_for_call`
@@ -200,7 +199,7 @@ class Link:
                         return number
                 if not self._readable.poll(max(0.0, until - time.monotonic()) * 1000):
                     return None
-                self.take(self._read())
+                self.take(os.read(self._incoming, PIPE_BYTES))
                 if self._call is not None:
                     raise ToolFailure(_OVER)
 
@@ -258,7 +257,7 @@ class Link:
                     self._heeded = self.protocol.seq
                     self.send(Heeds(self._heeded), locked=True)
                 while self._readable.poll(0):
-                    self.take(self._read())
+                    self.take(os.read(self._incoming, PIPE_BYTES))
             finally:
                 self._lock.release()
 
@@ -278,11 +277,7 @@ class Link:
     def _on_readable(self) -> None:
         with self._lock:
             if self._readable.poll(0):  # otherwise another thread has read it
-                self.take(self._read())
-
-    def _read(self) -> Buffer:
-        rest = self._rest
-        return os.read(self._incoming, fds.READ_BYTES) if rest is None else rest[: os.readv(self._incoming, [rest])]
+                self.take(os.read(self._incoming, PIPE_BYTES))
 
     def take(self, data: Buffer) -> None:
         """Handle bytes from the supervisor. b"" means that the supervisor is gone."""
@@ -293,7 +288,6 @@ class Link:
             self._call = call
             return
         events = self.protocol.receive(data)
-        self._rest = None if events else self.protocol.rest
         for event in events:
             if isinstance(event, Call):
                 self._call = event

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from toolcell.fast.tuples import made
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
 from toolcell_tools.capability import Capability
@@ -70,9 +69,9 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         value = tool.run(bound, ctx)
         if ctx is None:
             if type(value) is str and value.isascii() and "values" not in given:  # as below, for the usual result
-                return made(Result, (seq, {"output": value}))
+                return Result(seq, {"output": value})
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
-            return made(Result, (seq, _payload(encode_return(value), encode_json(values) if values else None, tool)))
+            return Result(seq, _payload(encode_return(value), encode_json(values) if values else None, tool))
         if contexts.reporter.has_asked:
             from toolcell_tools.asking import went_on
 

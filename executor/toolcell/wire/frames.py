@@ -6,14 +6,11 @@ check is a `Violation`, which is a value: decoding never raises into the caller.
 """
 
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
 import msgpack
-
-from toolcell.fast.frames import FEW, LONG, STR32, STR32_BYTES, around, characters
-from toolcell.fast.switches import is_on
 
 from .elements import more_elements_than
 
@@ -36,9 +33,7 @@ _REPORTS = frozenset((18, 19, 23, 24, *_WITH_BYTES, *range(0xCC, 0xD4)))
 longer encodings of integers, because a cell may write any kind with one."""
 _NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 
-_IN_PIECES = 64 * 1024  # a longer frame gets a buffer of its own when so many bytes of it have arrived
-_HAS_LARGE = is_on("large_buffers")
-_RESERVE_AT = 16  # a new buffer only when a 16th of the frame has arrived: a length alone reserves no memory
+_IN_PIECES = 64 * 1024  # a longer frame arrives in several reads
 
 Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
@@ -96,12 +91,10 @@ class TooLarge(Unpackable):
     """The message is larger than a frame may be."""
 
 
-# Memory for reuse: a new packer allocates 256 KiB (msgpack _packer.pyx), and a new buffer of 10 MB costs 2,560 page
-# faults. One of each is kept here while it is not in use. It is as large as the largest frame that it held.
+# For reuse: a new packer allocates 256 KiB (msgpack _packer.pyx). A kept one is as large as the largest frame it held.
 _packers: list[msgpack.Packer] = []
 _strict_packers: list[msgpack.Packer] = []
 _KEPT_BYTES = 1024 * 1024  # the kept packer holds no larger frame, which is packed again
-_buffers: list[bytearray] = []
 
 
 def packed(value: object) -> bytes | None:
@@ -121,18 +114,11 @@ def packed(value: object) -> bytes | None:
     return data
 
 
-def encode(
-    fields: Sequence[object], limits: WireLimits, values: Collection[object] = (), last: bytes = b""
-) -> list[Buffer]:
+def encode(fields: Sequence[object], limits: WireLimits, last: bytes = b"") -> list[Buffer]:
     """Return the buffers of one frame, to be written in order.
 
-    `values` are the values of the one mapping among the fields that may hold a long text. Such a text is sent without a
-    copy. `last` is a value that is already `packed`; it replaces a last field that is None. Raises Unpackable.
+    `last` is a value that is already `packed`; it replaces a last field that is None. Raises Unpackable.
     """
-    if len(values) <= FEW:
-        for value in values:
-            if type(value) is str and len(value) > LONG and value.isascii():
-                return _encode_around(fields, value, limits)
     try:
         packer = _packers.pop()
     except IndexError:  # no packer yet, or another thread uses it
@@ -167,20 +153,6 @@ def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
             if isinstance(refused, Violation):
                 raise TooLarge(f"it has {refused}")
     return buffers
-
-
-def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> list[Buffer]:
-    """As `encode`, for a message with a long text in it."""
-    try:
-        before, after = around(fields, text)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Unpackable(f"the message cannot be encoded: {error}") from error
-    size = len(before) + len(text) + len(after)
-    if size > limits.frame_bytes:
-        raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
-    if more_elements_than(limits.elements, before[:-STR32_BYTES] + b"\xa0" + after):  # with "" in its place
-        raise TooLarge(_TOO_MANY.format(limits.elements))
-    return [HEADER.pack(size) + before, characters(text), after]
 
 
 def encoded_bytes(value: object) -> int:
@@ -311,36 +283,29 @@ Decode = Callable[[Buffer, WireLimits], list[Field] | Violation]
 class FrameDecoder:
     """Splits a byte stream into frames. After the first violation it stays broken and reads nothing."""
 
-    __slots__ = ("_buffer", "_decode", "_large", "_limits", "begun", "broken", "of_report", "sizes")
+    __slots__ = ("_buffer", "_decode", "_limits", "begun", "broken", "of_report", "sizes")
 
     def __init__(self, limits: WireLimits, decode: Decode = decode) -> None:
         self._limits = limits
         self._decode = decode
         self._buffer = bytearray()
-        self._large: _Large | None = None
         self.begun = 0  # the length of a large frame that is arriving, 0 if there is none
         self.of_report = False  # whether that frame is a request, progress, a log or output
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 
     def __repr__(self) -> str:
-        waiting = len(self._buffer) if self._large is None else self._large.filled
-        return f"<FrameDecoder {waiting:,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
+        return f"<FrameDecoder {len(self._buffer):,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
 
     @property
     def partial(self) -> bool:
         """Whether a frame has arrived only in part."""
-        return bool(self._buffer) or self._large is not None
+        return bool(self._buffer)
 
     @property
     def is_between_frames(self) -> bool:
         """Whether the next byte starts a frame."""
-        return not self._buffer and self._large is None and self.broken is None
-
-    @property
-    def rest(self) -> memoryview | None:
-        """A buffer for the rest of a large frame. Read into it, then `feed` the part of it that was filled."""
-        return None if self._large is None else self._large.rest
+        return not self._buffer and self.broken is None
 
     def refuse(self, violation: Violation) -> None:
         """Stay broken from now on. The frame could be decoded, and its message is not allowed."""
@@ -349,7 +314,6 @@ class FrameDecoder:
     def clear(self) -> None:
         """Forget partial data: the next byte starts a frame. A broken decoder stays broken."""
         self._buffer.clear()
-        self._large = None
         self.begun = 0
 
     def feed(self, data: Buffer) -> list[list[Field] | Violation]:
@@ -357,8 +321,6 @@ class FrameDecoder:
         self.sizes = []
         if self.broken is not None:
             return []
-        if self._large is not None:
-            return self._fill(self._large, data)
         length = len(data) - _HEADER_BYTES
         if (
             not self._buffer
@@ -387,16 +349,8 @@ class FrameDecoder:
                 break
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
-                come = len(buffer) - start
                 if length > _IN_PIECES and kind:
                     self.begun, self.of_report = length, kind in _REPORTS
-                if (
-                    _HAS_LARGE
-                    and length > _IN_PIECES
-                    and (come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length)))
-                ):
-                    self._large = _Large(length, buffer[start + _HEADER_BYTES :])
-                    start = len(buffer)
                 break
             with memoryview(buffer) as view, view[start + _HEADER_BYTES : end] as body:
                 frames.append(self._decoded(body, length))
@@ -407,19 +361,6 @@ class FrameDecoder:
             buffer.clear()
         elif start:
             del buffer[:start]
-        return frames
-
-    def _fill(self, large: "_Large", data: Buffer) -> list[list[Field] | Violation]:
-        beyond = large.fill(data)
-        if large.rest:
-            return []
-        self._large = None
-        self.begun = 0
-        frame = self._decoded(large.body, len(large.body))
-        large.put_back()
-        sizes = self.sizes
-        frames = [frame, *self.feed(beyond)]
-        self.sizes = sizes + self.sizes
         return frames
 
     def _decoded(self, body: Buffer, length: int) -> list[Field] | Violation:
@@ -437,50 +378,3 @@ class FrameDecoder:
         if length > self._limits.request_bytes and kind in _REPORTS:
             return _too_large(length, self._limits)
         return None
-
-
-_ALIGNED = 8
-
-
-class _Large:
-    """The body of a large frame that arrives in pieces, which are read or copied into its final buffer."""
-
-    __slots__ = ("_memory", "body", "filled")
-
-    def __init__(self, length: int, begun: bytes | bytearray) -> None:
-        # CPython decodes text in one pass if its address is a multiple of 8, otherwise in two (ascii_decode in
-        # unicodeobject.c). Most of a large frame is one text, the first with a 4-byte length.
-        text = begun.find(STR32, 0, 512) + STR32_BYTES
-        shift = -text % _ALIGNED
-        size = shift + length
-        try:
-            memory = _buffers.pop()
-        except IndexError:  # no buffer yet, or another frame uses it
-            memory = bytearray()
-        self._memory = memory if len(memory) >= size else bytearray(length + _ALIGNED)
-        self.body = memoryview(self._memory)[shift:size]
-        self.filled = len(begun)
-        self.body[: self.filled] = begun
-
-    @staticmethod
-    def has_room(length: int) -> bool:
-        """Whether there is a reusable buffer for a body of this length."""
-        return bool(_buffers) and len(_buffers[-1]) >= length + _ALIGNED
-
-    @property
-    def rest(self) -> memoryview:
-        return self.body[self.filled :]
-
-    def fill(self, data: Buffer) -> Buffer:
-        """Take the bytes that were read, into `rest` or elsewhere. Returns the bytes after the frame."""
-        room = len(self.body) - self.filled
-        taken = data[:room]
-        if not (isinstance(data, memoryview) and data.obj is self._memory):
-            self.body[self.filled : self.filled + len(taken)] = taken
-        self.filled += len(taken)
-        return data[room:]
-
-    def put_back(self) -> None:
-        """Return the buffer for reuse, after the frame is decoded."""
-        if not _buffers:
-            _buffers.append(self._memory)

@@ -5,11 +5,10 @@ for the control socket between the supervisor and the cell's init, 64 and above 
 has access to these two sockets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Final, NamedTuple
 
-from toolcell.fast.tuples import made
 from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
@@ -408,7 +407,7 @@ def to_fields(message: Message) -> tuple[object, ...]:
     return (KIND_OF[type(message)], *message)
 
 
-_KNOWN: Final[Mapping[tuple[object, ...], type[Message]]] = {
+_KNOWN: Mapping[tuple[object, ...], Callable[..., Message]] = {
     (kind, int, *given): cls for kind, (cls, types) in SHAPES.items() for given in product(*types)
 }
 """From a frame's kind to its class and the types of all its fields, the kind's own type first."""
@@ -417,10 +416,10 @@ _KNOWN: Final[Mapping[tuple[object, ...], type[Message]]] = {
 def from_fields(fields: list[Field]) -> Message | Violation:
     """The message of a decoded frame, or a Violation."""
     try:
-        cls = _KNOWN[(fields[0], *map(type, fields))]
+        make = _KNOWN[(fields[0], *map(type, fields))]
     except (LookupError, TypeError):  # no fields, or a list as kind
         return _malformed(fields)
-    return made(cls, fields[1:])
+    return make(*fields[1:])
 
 
 def _malformed(fields: list[Field]) -> Violation:

@@ -21,7 +21,6 @@ from typing import Any, Final, Self, cast
 from msgpack import unpackb
 
 from toolcell.fast.frames import CALL, FLAT_BYTES, flat_answer
-from toolcell.fast.tuples import made
 
 from .frames import (
     HEADER,
@@ -139,7 +138,7 @@ class SupervisorLink:
         # This may raise, and then the state is unchanged.
         if packed is None:
             fields = (_CALL_KIND, seq, call_id, tool, context, arguments)
-            buffers = encode(fields, self._limits, arguments.values())
+            buffers = encode(fields, self._limits)
         else:
             buffers = encode((_CALL_KIND, seq, call_id, tool, context, None), self._limits, last=packed)
         self.seq = seq
@@ -173,7 +172,7 @@ class SupervisorLink:
             answer = flat_answer(data, self.seq)
             if answer is not None and self._frames < self._call_limits.frames:
                 self.state = DONE
-                return [made(Result, (self.seq, answer))]
+                return [Result(self.seq, answer)]
         events: list[WireEvent] = []
         for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
@@ -267,7 +266,7 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
 
 
 _HEADER_BYTES: Final = HEADER.size
-_unpack = cast("Callable[[Buffer], list[Field]]", unpackb)
+_unpacked = cast("Callable[[Buffer], list[Any]]", unpackb)
 
 
 class CellLink:
@@ -283,11 +282,6 @@ class CellLink:
     def __repr__(self) -> str:
         return f"<CellLink {self.state.value} · call {self.seq}>"
 
-    @property
-    def rest(self) -> memoryview | None:
-        """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
-        return self._decoder.rest
-
     def send(
         self, message: Result | Error | Progress | Log | Request | Output | Heeds | SpanStart | SpanEnd
     ) -> list[Buffer]:
@@ -297,8 +291,7 @@ class CellLink:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
         if following is CALLED:
             return encode_report((KIND_OF[type(message)], *message), self._limits)
-        values = message[1].values() if type(message) is Result else ()  # its payload
-        buffers = encode((KIND_OF[type(message)], *message), self._limits, values)
+        buffers = encode((KIND_OF[type(message)], *message), self._limits)
         size = sum(map(len, buffers))
         if size > self._limits.result_bytes and isinstance(message, Result) and _oversized(message, size, self._limits):
             raise TooLarge(f"the result has more than {self._limits.result_bytes:,} bytes")
@@ -318,8 +311,8 @@ class CellLink:
         if self._partial or self.state is CALLED:
             return None
         try:
-            call: Call = made(Call, _unpack(data[_HEADER_BYTES:])[1:])
-        except ValueError:  # `receive` returns the violation
+            call = Call(*_unpacked(data[_HEADER_BYTES:])[1:])
+        except (ValueError, TypeError):  # `receive` returns the violation
             return None
         self.seq = call[0]
         self.state = CALLED

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from toolcell.fast.pipes import widen
+from toolcell.fast.pipes import WIDE_BYTES, widen
 from toolcell.pool.budget import MOST_A_BYTE, Account, Ask, Budgets
 from toolcell.pool.capture import Capture
-from toolcell.pool.outbox import read_available, read_into
+from toolcell.pool.outbox import read_available
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run
 from toolcell.wire.frames import Violation
@@ -114,9 +114,9 @@ class Intake:
     def on_frames(self) -> bool:
         """Read once, so that a flood of frames shares the loop with other cells. Returns whether there may be more."""
         decoder, run, fd = self._decoder, self._calls.run, self._channels.frames
-        rest = decoder.rest if decoder.begun else None
-        if rest is not None:
-            data = read_into(fd, rest)
+        begun = decoder.begun
+        if begun:
+            data = read_available(fd, WIDE_BYTES)
         elif run is None or run.pending is None:
             data = read_available(fd, self.read_bytes)
         else:  # read little if there is little room: a few bytes can be many objects
@@ -139,10 +139,10 @@ class Intake:
             self._take_in(events)
         if decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
-        if not events and rest is None and (rest := decoder.rest) is not None and self._calls.state is State.BUSY:
+        if decoder.begun and not begun and self._calls.state is State.BUSY:
             # The call process may not widen its pipe so far itself. This is for a running call only: after it, the init
             # restores the pipe's size.
-            widen(fd, len(rest))
+            widen(fd, decoder.begun)
         return True
 
     def _take_in(self, events: Sequence[WireEvent]) -> None:
