@@ -70,7 +70,7 @@ def test_help_imports_neither_rich_nor_the_runtime() -> None:
 
 def test_a_cell_imports_the_demo_s_tools_without_click_and_rich() -> None:
     code = (
-        "import sys, toolcell.cli.demo.tools\n"
+        "import sys, toolcell.cli.demo_tools\n"
         "heavy = {'rich', 'click'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

@@ -78,7 +78,7 @@ def demo(allow_missing: tuple[str, ...]) -> None:
 
     Exit status: 0 if every outcome was the right one, 1 if not.
     """
-    from .demo.play import run
+    from .demo import run
 
     sys.exit(run(allow_missing))
 
