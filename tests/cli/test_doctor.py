@@ -46,7 +46,7 @@ def test_by_default_it_says_on_one_screen_what_there_is(once: Run, anyone: list[
     assert any(found["kernel"] in line and found["python"] in line for line in said)
     assert f"Running as {IDENTITY[found['identity']]}" in said
     assert "  worker: writes its own /tmp; runs no program; no network; 30 s, 256 MiB, 16 processes" in said
-    assert said[-1] == "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
+    assert said[-1] == "More: toolcell doctor --verbose, --profile KIND, --json"
     assert len(once("doctor", "-v", before=anyone).stdout.splitlines()) > 100
 
 
@@ -281,15 +281,6 @@ def test_wrong_settings_are_told_first_with_status_2(cli: Run, tmp_path: Path, m
         timeout=300,
     )
     assert both.stdout.startswith(f"The settings are wrong:\n{wrong}:2: ")
-
-
-def test_the_filter_is_shown_instruction_by_instruction(cli: Run) -> None:
-    with_exec, without = cli("doctor", "--filter"), cli("doctor", "--filter", "noexec")
-    assert with_exec.returncode == without.returncode == 0
-    assert with_exec.stdout == cli("doctor", "--filter", "exec").stdout
-    assert "the profile does not grant exec" in without.stdout
-    assert "the profile does not grant exec" not in with_exec.stdout
-    assert without.stdout.splitlines()[0] == "   0  load architecture"
 
 
 def test_a_demo_that_cannot_run_says_why_and_where_to_look(in_a_cell: dict[str, ToolResult]) -> None:

@@ -23,7 +23,7 @@ FRAMEWORKS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "opena
 """The extras whose programs `tests/adapters/docs/test_documents.py` runs."""
 EXTRAS = (*FRAMEWORKS, "ray")
 """With that whose programs `tests/cluster/docs/test_documents.py` runs."""
-TRAINING = ("openrlhf", "skyrl", "swe-rex", "verl")
+TRAINING = ("skyrl", "swe-rex", "verl")
 """The frameworks whose programs `tests/training/docs/test_documents.py` runs. They need no model."""
 MODELS = ROOT / "tests/adapters/models"
 """What defines each framework's scripted `model`."""

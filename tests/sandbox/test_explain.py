@@ -1,16 +1,11 @@
-"""Profiles in plain words, and the system call filter as text."""
+"""Profiles in plain words."""
 
 import dataclasses
-import errno
 
 import pytest
 
-from toolcell_sandbox import CellProfile, Limits, SandboxError, explain
+from toolcell_sandbox import CellProfile, Limits, explain
 from toolcell_sandbox.explain import BROKERED, amount
-from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
-from toolcell_sandbox.mechanisms import seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, Return, assemble, evaluate, refuse
-from toolcell_sandbox.mechanisms.disassembly import disassemble
 from toolcell_sandbox.network import HostNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CAPABILITIES
 
@@ -88,57 +83,3 @@ def test_amounts_are_in_the_largest_unit_that_is_whole() -> None:
 
 def test_without_proc_it_says_so() -> None:
     assert "processes no /proc" in words(CellProfile(proc=False))
-
-
-# -- the filter --------------------------------------------------------------------------------------------------------
-
-MACHINES = sorted(TABLES)
-VARIANTS = [(allow_exec, reach) for allow_exec in (True, False) for reach in seccomp.NETWORK_CHECKS]
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(("allow_exec", "reach"), VARIANTS)
-def test_every_instruction_has_a_line_and_every_answer_a_reason(
-    machine: str, allow_exec: bool, reach: "seccomp.Reach"
-) -> None:
-    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach, allow_watch=allow_exec)
-    lines = disassemble(program).splitlines()
-    assert len(lines) == len(program) // 8
-    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
-    returns = [line for line in lines if line.split()[1] == "return"]
-    assert all(" ; " in line for line in returns), [line for line in returns if " ; " not in line]
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(("allow_exec", "reach"), VARIANTS)
-def test_every_known_call_is_named_where_the_filter_answers_to_it(
-    machine: str, allow_exec: bool, reach: "seccomp.Reach"
-) -> None:
-    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach)
-    answers: dict[str, set[str]] = {}
-    for line in disassemble(program).splitlines():
-        code, _, note = line[6:].partition(" ; ")
-        if code.startswith("return"):
-            for name in note.replace(":", " ").replace(";", " ").split():
-                answers.setdefault(name, set()).add(code.split()[1])
-    names = {ALLOW: "allow"} | {refuse(number): name for number, name in errno.errorcode.items()}
-    for name, number in TABLES[machine].items():
-        assert names[evaluate(program, number, AUDIT_ARCH[machine])] in answers[name], name
-
-
-def test_each_reason_of_the_reviewed_lists_is_in_the_text() -> None:
-    text = disassemble(seccomp.program("x86_64", allow_exec=False))
-    for names, _error, reason in (*seccomp.REFUSED, seccomp.EXEC_REFUSED, seccomp.WATCH_REFUSED):
-        assert reason in text, names
-    for check in seccomp.CHECKS:
-        assert any(f"{name}: {check.reason}" in text for name in check.names.split())
-    assert "execve: the profile does not grant exec" in text
-    assert "does not grant exec" not in disassemble(seccomp.program("x86_64", allow_exec=True))
-    for reach, checks in seccomp.NETWORK_CHECKS.items():
-        text = disassemble(seccomp.program(allow_exec=True, reach=reach))
-        assert all(check.reason in text for check in checks)
-
-
-def test_another_program_is_refused_rather_than_guessed_at() -> None:
-    with pytest.raises(SandboxError, match="no filter of this version"):
-        disassemble(assemble([Return(ALLOW)]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from toolcell import Capability, Limits, Profile, RecentJournal, Record, Session, Supervisor, ToolContext, tool
+from toolcell import Capability, RecentJournal, Record, Session, Supervisor, ToolContext, tool
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.prometheus import exposition
 from toolcell.testing import misbehaving
@@ -108,27 +108,6 @@ def test_names_that_a_model_makes_up_take_one_series() -> None:
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
-
-
-def test_suggestions_rest_on_the_calls_that_succeeded() -> None:
-    calls = [record(wall_s=2.0, cpu_s=0.02, max_rss_bytes=200 * MIB) for _ in range(100)]
-    away = [record(wall_s=30.0, cpu_s=30.0, max_rss_bytes=900 * MIB, error="timeout") for _ in range(50)]
-    found = metrics_of(*calls, *away).suggested_limits("t")
-    assert found.calls == 100
-    assert found.limits["wall_s"] == pytest.approx(3.0, rel=0.06)
-    assert found.limits["cpu_s"] == 1.0  # the least there is
-    assert found.limits["memory_bytes"] == pytest.approx(300 * MIB, rel=0.03)
-    Limits(**found.limits)  # type: ignore[arg-type]
-
-
-def test_a_suggestion_is_never_below_what_was_seen() -> None:
-    calls = [record(wall_s=1.0) for _ in range(10_000)] + [record(wall_s=60.0)]
-    assert metrics_of(*calls).suggested_limits("t").limits["wall_s"] == 60.0
-
-
-def test_without_a_success_nothing_is_suggested() -> None:
-    assert metrics_of(record(error="timeout")).suggested_limits("t").limits == {}
-    assert Metrics().suggested_limits("nobody").calls == 0
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------
@@ -240,17 +219,3 @@ async def test_a_supervisor_counts_what_its_calls_came_to(supervise: Any, worksp
     assert 0.045 < work_.wall_s.p50 <= work_.wall_s.maximum and work_.wall_s.maximum > 0.19
     assert found["sleep_for_ever"].wall_s.maximum > 0.1
     assert found["allocate"].max_rss_bytes.maximum > 20 * MIB
-    assert metrics.suggested_limits("work").calls == 3
-
-
-@pytest.mark.anyio
-async def test_a_tool_runs_under_the_limits_that_its_history_suggests(supervise: Any, workspace: Any) -> None:
-    async with supervise([allocate]) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
-        for _ in range(3):
-            assert not (await session.call("allocate", {"mebibytes": 10})).is_error
-        suggested = supervisor.metrics.suggested_limits("allocate")
-    profile = Profile.for_kind("main")
-    async with supervise([tool(allocate, limits=suggested.limits)]) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
-        assert (await session.call("allocate", {"mebibytes": 10})).output == 10 * MIB

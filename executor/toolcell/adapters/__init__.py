@@ -1,8 +1,8 @@
 """Adapters for agent frameworks: a session's tools as a framework's tools, and a framework's tools as tools of cells.
 
 One module a framework, named as the extra that installs it: `toolcell.adapters.pydantic_ai`, `.openai_agents`,
-`.langchain`, `.deepagents`, `.adk`, `.llama_index`, `.smolagents`, `.fastmcp`, and for training `.verl`, `.skyrl`,
-`.openrlhf` and `.swe_rex`. Importing this package loads none.
+`.langchain`, `.deepagents`, `.adk`, `.llama_index`, `.smolagents`, `.fastmcp`, and for training `.verl`, `.skyrl`
+and `.swe_rex`. Importing this package loads none.
 
 The modules without a framework in their names are the base of all adapters:
 

@@ -30,15 +30,7 @@ def toolcell() -> None:
     metavar="FILE",
     help="A further toolcell.toml, which overrides the user's and the one in this directory.",
 )
-@click.option(
-    "--filter",
-    "filter_of",
-    type=click.Choice(["exec", "noexec"]),
-    is_flag=False,
-    flag_value="exec",
-    help="Print the system call filter instead, instruction by instruction: for cells with or without programs.",
-)
-def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
+def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None) -> None:
     """Check what this machine offers for a sandbox, and what cells may do in it.
 
     Tries each kernel mechanism in a separate process, and names the cure for each missing one. Counts the promises
@@ -48,11 +40,6 @@ def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None
     Exit status: 0 if everything required is there, 1 if something is missing, 2 if the probe failed or the settings are
     wrong.
     """
-    if filter_of is not None:
-        from .doctor import disassembly
-
-        click.echo(disassembly(allow_exec=filter_of == "exec"))
-        return
     from .doctor import run
 
     sys.exit(run(as_json=as_json, kind=profile, file=config, verbose=verbose))

@@ -169,7 +169,7 @@ def _short(report: SandboxReport, config: Config | None) -> Iterator[str]:
         yield from (f"  {line}" for line in policies.lines(config, only_files=True))
     if not report.missing:
         yield "Everything that toolcell requires is here."
-    yield "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
+    yield "More: toolcell doctor --verbose, --profile KIND, --json"
 
 
 def _long(report: SandboxReport, config: Config | None, kind: str | None) -> Iterator[str]:
@@ -221,11 +221,3 @@ def _servers(config: Config) -> Iterator[str]:
 
 def _policy_lines(config: Config) -> Iterator[str]:
     return (f"  {line}" for line in policies.lines(config, only_files=False))
-
-
-def disassembly(*, allow_exec: bool) -> str:
-    """The system call filter of this machine's cells that have no network, for reviewers."""
-    from toolcell_sandbox.mechanisms import seccomp
-    from toolcell_sandbox.mechanisms.disassembly import disassemble
-
-    return disassemble(seccomp.program(allow_exec=allow_exec))

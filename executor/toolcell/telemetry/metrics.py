@@ -1,9 +1,8 @@
-"""Metrics: calls, errors, latency and usage of each tool and version, and the limits that they suggest.
+"""Metrics: calls, errors, latency and usage of each tool and version.
 
 `Metrics` is a journal: it takes the records that the dispatcher writes, or those of a stored journal.
 """
 
-import math
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,6 @@ from .histogram import Histogram
 MAX_SERIES = 1_000  # at most 32 KB each
 MAX_NODES = 1_000  # each with its own series of at most MAX_SERIES
 OTHER, UNKNOWN = "(other)", "(unknown)"  # not valid as tool names
-MARGIN = 1.5
-LEAST_S = 1.0  # the time that a busy machine can add to any call
-LEAST_MEMORY_BYTES = 128 * 1024 * 1024  # the interpreter's own address space, if address space is limited
-_MIB = 1024 * 1024
 _AT_ONCE = 128  # calls counted together
 _SECONDS, _BYTES = (1e-5, 1e5), (4096.0, 2.0**42)
 
@@ -59,16 +54,8 @@ class ToolMetrics:
         return 1.0 - sum(self.errors.values()) / self.calls if self.calls else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestedLimits:
-    """Limits that the `calls` successful calls of a tool suggest. Pass `limits` to `tool(fn, limits=…)`."""
-
-    calls: int
-    limits: Mapping[str, float]
-
-
 class _Usages:
-    """Four histograms of calls with the same end."""
+    """Four histograms of calls that ran."""
 
     __slots__ = ("cpu", "memory", "queue", "wall")
 
@@ -83,30 +70,19 @@ class _Usages:
         self.cpu.add([call["cpu_s"] for call in calls])
         self.memory.add([call["max_rss_bytes"] for call in calls])
 
-    def add(self, other: "_Usages | None") -> "_Usages":
+    def add(self, other: "_Usages") -> None:
         """Add the counts of the other."""
-        if other is not None:
-            self.wall, self.queue = self.wall.plus(other.wall), self.queue.plus(other.queue)
-            self.cpu, self.memory = self.cpu.plus(other.cpu), self.memory.plus(other.memory)
-        return self
+        self.wall, self.queue = self.wall.plus(other.wall), self.queue.plus(other.queue)
+        self.cpu, self.memory = self.cpu.plus(other.cpu), self.memory.plus(other.memory)
 
 
 class _Series:
-    __slots__ = ("calls", "errors", "failed", "succeeded")
+    __slots__ = ("calls", "errors", "usages")
 
     def __init__(self) -> None:
         self.calls = 0
         self.errors: dict[str, int] = {}
-        self.succeeded: _Usages | None = None
-        self.failed: _Usages | None = None
-
-    def usages(self, succeeded: bool) -> _Usages:
-        """The histograms of these calls, made at the first of them."""
-        if succeeded:
-            self.succeeded = self.succeeded or _Usages()
-            return self.succeeded
-        self.failed = self.failed or _Usages()
-        return self.failed
+        self.usages = _Usages()
 
     def copy(self) -> "_Series":
         copied = _Series()
@@ -117,10 +93,7 @@ class _Series:
         self.calls += other.calls
         for kind, count in other.errors.items():
             self.errors[kind] = self.errors.get(kind, 0) + count
-        if other.succeeded is not None:
-            self.succeeded = (self.succeeded or _Usages()).add(other.succeeded)
-        if other.failed is not None:
-            self.failed = (self.failed or _Usages()).add(other.failed)
+        self.usages.add(other.usages)
 
 
 _Key = tuple[str, str, str | None]
@@ -190,7 +163,7 @@ class Metrics:
             call for call in calls if call["wall_s"] != 0
         ]  # not refused, and not ended before a process was assigned
         if ran:
-            series.usages(error is None).count(ran)
+            series.usages.count(ran)
 
     def _series_of(self, tool: str, version: str) -> _Series:
         series = self._series.get((tool, version))
@@ -225,27 +198,6 @@ class Metrics:
         """The metrics of one tool, for one version or for all versions together. Zeros if the tool was never called."""
         return _metrics_of(tool, version or "", self._all_of(tool, version))
 
-    def suggested_limits(self, tool: str, version: str | None = None, *, margin: float = MARGIN) -> SuggestedLimits:
-        """Limits under which the successful calls would have succeeded.
-
-        Each limit is the 99th percentile times `margin`, but at least the maximum, and at least 1 s or 128 MiB. Failed
-        calls do not count, because a runaway call would raise the limit that ended it. Without a successful call,
-        `limits` is empty.
-        """
-        usages = self._all_of(tool, version).succeeded
-        if usages is None:
-            return SuggestedLimits(0, {})
-
-        def enough(histogram: Histogram, least: float) -> float:
-            return max(histogram.quantile(0.99) * margin, histogram.maximum, least)
-
-        limits: dict[str, float] = {
-            "wall_s": math.ceil(enough(usages.wall, LEAST_S) * 10) / 10,
-            "cpu_s": math.ceil(enough(usages.cpu, LEAST_S) * 10) / 10,
-            "memory_bytes": math.ceil(enough(usages.memory, LEAST_MEMORY_BYTES) / _MIB) * _MIB,
-        }
-        return SuggestedLimits(usages.wall.count, limits)
-
     def snapshot(self) -> list[dict[str, Any]]:
         """Everything as JSON data, one object for each tool and version."""
         return [asdict(one) | {"success_rate": one.success_rate} for one in self]
@@ -270,7 +222,7 @@ class Metrics:
 
 
 def _metrics_of(tool: str, version: str, series: _Series) -> ToolMetrics:
-    ran = _Usages().add(series.succeeded).add(series.failed)
+    ran = series.usages
     return ToolMetrics(
         tool,
         version,
