@@ -4,7 +4,7 @@ rebinding has no effect. There are no proxies, cookies or credentials.
 """
 
 import ssl
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from urllib.parse import quote
 import anyio
 
 from toolcell import misuse
-from toolcell.backends.errors import NotConfigured, OutsideRules, Refused, Unreachable
+from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
@@ -21,14 +21,12 @@ from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply
-    from toolcell.backends.robots import Robots, RobotsFile
 
 __all__ = ["MAX_BODY", "PublicWeb"]
 
 MAX_BODY = 32 * 1024 * 1024
 _MAX_QUERY = 1000
 _AT_ONCE = 16
-_LEAST_CACHE = 64 * 1024
 
 
 class PublicWeb:
@@ -39,8 +37,7 @@ class PublicWeb:
     on a private network must be listed in `allow_private`, and the agent can then fetch it too. `allow_private` lists
     "host:port" pairs, as they are written in URLs, that may be on a private network or an unusual port. This is the
     only exception to the guard. `timeout_s` is for a whole fetch, from the first name lookup to the last byte.
-    `cache_bytes` keeps pages as their servers allow (RFC 9111), and `robots` heeds robots.txt (RFC 9309); both need the
-    extra `[web]`. `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
     """
 
     def __init__(
@@ -52,8 +49,6 @@ class PublicWeb:
         timeout_s: float = 15.0,
         max_redirects: int = 5,
         user_agent: str = "toolcell/0.1",
-        cache_bytes: int = 0,
-        robots: bool = False,
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -65,8 +60,6 @@ class PublicWeb:
         if search is not None and search_url is not None:
             raise ArgumentError("PublicWeb was given search and search_url. Pass one of them.")
         misuse.check_parts(search=search)
-        if not isinstance(robots, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f"robots is not True or False: {robots!r}. Pass one of them.")
         check_sender(user_agent, resolve, tls)
         self._allowed = parse_pairs(misuse.items("allow_private", allow_private, "('127.0.0.1:8080',)"))
         self._engine = search
@@ -75,17 +68,6 @@ class PublicWeb:
         self._max_redirects = misuse.whole("max_redirects", max_redirects)
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
-        self._cache = self._robots = None
-        if misuse.whole("cache_bytes", cache_bytes):
-            if cache_bytes < _LEAST_CACHE:
-                raise ArgumentError(f"cache_bytes is {cache_bytes}. Pass at least {_LEAST_CACHE:,}, or 0 for no cache.")
-            from toolcell.backends.page_cache import PageCache
-
-            self._cache = PageCache(cache_bytes)
-        if robots:
-            from toolcell.backends.robots import Robots
-
-            self._robots = Robots(user_agent, self._robots_file, self._outbound.in_thread)
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
@@ -107,11 +89,6 @@ class PublicWeb:
 
     async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], None]) -> FetchedPage:
         """As `fetch`. `check(url)` is called before each request, and raises for a URL that may not be asked for."""
-        return await self._fetch(url, max_bytes, check, self._robots)
-
-    async def _fetch(
-        self, url: str, max_bytes: int, check: Callable[[str], None], robots: "Robots | None"
-    ) -> FetchedPage:
         if not 0 < max_bytes <= MAX_BODY:
             raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
         target = parse_url(url, allowed=self._allowed)
@@ -119,8 +96,6 @@ class PublicWeb:
             with anyio.fail_after(self._timeout_s):
                 for _ in range(self._max_redirects + 1):
                     check(target.url)
-                    if robots is not None:
-                        await robots.check(target, anywhere=check is _any)
                     reply = await self._get(target, max_bytes)
                     if reply.location is None:
                         return _page(target, reply)
@@ -147,7 +122,7 @@ class PublicWeb:
 
         assert self._search_url is not None
         quoted = quote(query, safe="", errors="replace")
-        page = await self._fetch(self._search_url.replace("{query}", quoted), ANSWER_BYTES, _any, None)
+        page = await self.fetch(self._search_url.replace("{query}", quoted), max_bytes=ANSWER_BYTES)
         if page.status != 200:
             raise Unreachable(
                 f"The search engine answered with status {page.status}. Try again later; "
@@ -158,26 +133,8 @@ class PublicWeb:
         )
 
     async def _get(self, target: Target, max_bytes: int) -> "ExchangeReply":
-        send = partial(self._send, target, max_bytes)
-        if self._cache is None:
-            return await send(self._headers)
-        return await self._cache.answer(target.url, self._headers, max_bytes, send)
-
-    async def _send(self, target: Target, max_bytes: int, headers: Mapping[str, str]) -> "ExchangeReply":
         addresses = checked_addresses(target, await self._outbound.addresses(target), self._allowed)
-        return await self._outbound.ask(target, addresses, headers=headers, max_bytes=max_bytes)
-
-    async def _robots_file(self, target: Target, anywhere: bool) -> "RobotsFile":
-        from toolcell.backends.robots import ROBOTS_BYTES, RobotsFile
-
-        for _ in range(self._max_redirects + 1):
-            reply = await self._send(target, ROBOTS_BYTES, self._headers)
-            if reply.location is None:
-                return RobotsFile(reply.status, reply.body)
-            origin, target = target, self._redirected(target, reply.location)
-            if not anywhere and (target.host, target.port) not in {(origin.host, origin.port), (origin.host, 443)}:
-                raise OutsideRules(f"The robots.txt of {origin.host} redirects to {target.host}.")
-        return RobotsFile(404, b"")  # RFC 9309, 2.3.1.2: as if there were none
+        return await self._outbound.ask(target, addresses, headers=self._headers, max_bytes=max_bytes)
 
     def _redirected(self, origin: Target, location: str) -> Target:
         try:

@@ -364,14 +364,12 @@ class SearchTable(_KeyTable):
 class WebTable(_Table):
     """The options of PublicWeb that are plain data."""
 
-    wanted: ClassVar[str] = "a table such as { robots = true, cache_bytes = 50_000_000 }"
+    wanted: ClassVar[str] = "a table such as { timeout_s = 30.0 }"
     search: SearchTable = _left_out()
     allow_private: _Texts = []
     timeout_s: _Seconds = 15.0
     max_redirects: Annotated[int, _is(_words(0), int), _whole(0)] = 5
     user_agent: _Text = ""
-    cache_bytes: Annotated[int, _is(_words(0), int), _whole(0)] = 0
-    robots: _Flag = False
 
 
 class MemoryTable(_Table):

@@ -44,7 +44,7 @@ def test_tables_make_a_channel_and_a_web_client(made: Any) -> None:
         ('[supervisor.web.search]\nkind = "tavily"', "supervisor.web.search: has no url"),
         ('[supervisor.web.search]\nkind = "gogle"\nurl = "x"', "there is no search engine 'gogle'"),
         ('[supervisor.web.search]\nkind = "brave"\nvalue = "s"', "is a secret in a file of settings"),
-        ("[supervisor.web]\nrobot = true", "supervisor.web.robot: unknown. Did you mean robots?"),
+        ("[supervisor.web]\ntimeout = 1", "supervisor.web.timeout: unknown. Did you mean timeout_s?"),
         ('[supervisor.channel]\nkind = "webhook"', "of the kind 'webhook' has no url"),
         ('[supervisor.channel]\nkind = "pigeon"', "there is no channel 'pigeon'"),
         ("[supervisor.memory]\nembed = 1", "supervisor.memory.embed: should be true or false, is a whole number"),
