@@ -45,20 +45,26 @@ def commit(files: Sequence[PlannedFile], *, prune_below: Path | None = None) -> 
     """
     writes = [file for file in files if file.data is not None]
     removals = [file for file in files if file.data is None]
-    removed = {file.target for file in removals}
+    written, removed = {file.target for file in writes}, {file.target for file in removals}
+    above_writes = {above for target in written for above in target.parents}
     for file in writes:
         _refuse_unwritable(file, removed)
+    for file in removals:
+        status = _status(file.target, file.name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise ToolFailure(f"{file.name!r} is a directory; only files can be removed")
     tidy = ExitStack()
     with ExitStack() as undo:
-        in_the_way = [file for file in removals if any(_nested(file.target, write.target) for write in writes)]
-        for file in in_the_way:
-            _set_aside(file, writes, undo, tidy)
+        early = {file.target for file in removals if file.target in above_writes or _above(file.target, written)}
+        for file in removals:
+            if file.target in early:
+                _set_aside(file, written, undo, tidy)
         staged = [_staged(file, undo) for file in writes]
         for file, temporary in zip(writes, staged, strict=True):
             _put(file, temporary, undo, tidy, alone=len(files) == 1)
         for file in removals:
-            if file not in in_the_way:
-                _set_aside(file, writes, undo, tidy)
+            if file.target not in early:
+                _set_aside(file, written, undo, tidy)
         undo.pop_all()
     tidy.close()
     if prune_below is not None:
@@ -66,8 +72,9 @@ def commit(files: Sequence[PlannedFile], *, prune_below: Path | None = None) -> 
             _prune(file.target.parent, prune_below)
 
 
-def _nested(one: Path, other: Path) -> bool:
-    return one in other.parents or other in one.parents
+def _above(target: Path, written: set[Path]) -> Path | None:
+    """The directory of `target` whose place a file takes."""
+    return next((above for above in target.parents if above in written), None)
 
 
 def refuse_irregular(status: os.stat_result, path: StrPath) -> None:
@@ -178,12 +185,12 @@ def _put(file: PlannedFile, temporary: Path, undo: ExitStack, tidy: ExitStack, *
         os.rename(temporary, file.target)
 
 
-def _set_aside(file: PlannedFile, writes: Sequence[PlannedFile], undo: ExitStack, tidy: ExitStack) -> None:
+def _set_aside(file: PlannedFile, written: set[Path], undo: ExitStack, tidy: ExitStack) -> None:
     """Rename a file that is removed. It is deleted when all is done.
 
     If a write takes the place of one of its directories, these are removed too.
     """
-    above = next((write.target for write in writes if write.target in file.target.parents), None)
+    above = _above(file.target, written)
     backup = _temporary((above or file.target).parent)
     with failures(file.name):
         os.rename(file.target, backup)

@@ -104,6 +104,7 @@ def test_removed_lines_that_begin_with_dashes_are_no_header() -> None:
         ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n a\n", "no line that begins with '-' or '\\+'"),
         ("diff --cc x\n--- a/x\n+++ b/x\n@@@ -1 -1 +1 @@@\n--a\n++b\n", "combined diff"),
         ("diff --git a/x b/x\nindex 1..2 100644\nBinary files a/x and b/x differ\n", "'x' is binary"),
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\nBinary files a/y and b/y differ\n", "a binary file"),
         ("diff --git a/x b/x\nnew file mode 120000\n", "'x' is a symbolic link"),
         ("diff --git a/x b/x\nindex 1..2 160000\n--- a/x\n+++ b/x\n", "'x' is a submodule"),
         ("diff --git x x\n--- x\n+++ x\n@@ -1 +1 @@\n-a\n+b\n", "has no name"),

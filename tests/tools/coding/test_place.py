@@ -90,6 +90,42 @@ def test_a_hunk_changes_the_lines_that_it_names_and_no_other_byte(before: str, l
     assert applied(before, [hunk(*lines)], "x") == after
 
 
+@given(st.data())
+def test_the_lines_that_a_hunk_does_not_name_keep_every_byte(data: st.DataObject) -> None:
+    """Of a file of any line ends, from a hunk whose kept lines have other blanks than the file."""
+    count = data.draw(st.integers(1, 12))
+    margins = st.tuples(st.sampled_from(["", "    ", "\t"]), st.sampled_from(["", "  "]))
+    blanks = data.draw(st.lists(margins, min_size=count, max_size=count))
+    ends = data.draw(st.lists(st.sampled_from(["\n", "\r\n"]), min_size=count, max_size=count))
+    ends[-1] = data.draw(st.sampled_from(["", "\n", "\r\n"]))
+    lines = [
+        f"{left}{number}{right}{end}" for number, ((left, right), end) in enumerate(zip(blanks, ends, strict=True))
+    ]
+    mark = data.draw(st.sampled_from(["", "\ufeff"]))
+    adds = data.draw(st.booleans())  # the indentation of an added line is another matter
+    named: list[str] = []
+    expected: list[tuple[str, bool]] = []  # a line, and whether its end counts
+    for line in lines:
+        fate = data.draw(st.sampled_from(["keep", "keep", "remove", *(["replace", "add"] if adds else [])]))
+        exact = line.rstrip("\r\n")
+        if fate in {"keep", "add"}:
+            named.append(f" {data.draw(st.sampled_from([exact, exact.rstrip(), exact if adds else exact.strip()]))}")
+            expected.append((line, True))
+        else:
+            named.append(f"-{exact}")
+        if fate in {"replace", "add"}:
+            named.append("+new")
+            expected.append(("new", False))
+    after = applied(mark + "".join(lines), [hunk(*named)], "x")
+    assert after.startswith(mark)
+    found = after.removeprefix(mark).splitlines(keepends=True)
+    assert [line.rstrip("\r\n") for line in found] == [line.rstrip("\r\n") for line, _ in expected]
+    for at, (line, kept) in enumerate(expected[:-1]):
+        assert found[at] == line if kept and line.endswith("\n") else found[at].endswith("\n")
+    if expected and expected[-1][1]:
+        assert found[-1].endswith("\n") == lines[-1].endswith("\n") or expected[-1][0] != lines[-1]
+
+
 @pytest.mark.parametrize(
     ("before", "lines"),
     [

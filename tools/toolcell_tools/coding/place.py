@@ -120,12 +120,12 @@ class _File:
 
     def _after(self, anchor: str, start: int, name: str) -> int:
         """The line after the anchor: after the first line that is it, or else the first that begins with its words."""
-        stripped = [line.strip() for line in self.lines[start:]]
-        if anchor in stripped:
-            return start + stripped.index(anchor) + 1
-        found = next((number for number, line in enumerate(stripped, start + 1) if _begins_with(line, anchor)), None)
+        later = range(start, len(self.lines))
+        found = next((number for number in later if self.lines[number].strip() == anchor), None)
+        if found is None:
+            found = next((number for number in later if _begins_with(self.lines[number].strip(), anchor)), None)
         if found is not None:
-            return found
+            return found + 1
         raise Misplaced(f"{name}: no line after line {start} is {anchor!r}")
 
     def _written(self, hunk: Hunk, place: int, name: str) -> list[str]:

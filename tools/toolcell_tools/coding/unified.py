@@ -44,6 +44,8 @@ class Unified(PatchLines):
                 between = False
             elif self.line.startswith(("diff --cc ", "diff --combined ", "@@@ ")):
                 raise self.refused("this is a combined diff of a merge; make a diff against one parent")
+            elif not between and self.line.startswith("Binary files ") and self.line.endswith(" differ"):
+                raise self.refused("this is a change of a binary file; patches change text only")
             elif files and not between and self._is_hunk_line():
                 raise self.refused("a file begins with 'diff --git', or with '--- ' and '+++ '")
             else:
