@@ -79,6 +79,7 @@ def test_anchors_tell_places_apart_and_each_comes_after_the_one_before() -> None
         # A file without a newline at its end stays so.
         ("a\nb", ("-a", "+A", " b"), "A\nb"),
         ("a\nb", ("-b", "+B", "+C"), "a\nB\nC"),
+        ("a\nb", (" a", "-b"), "a\n"),
         ("a\r\nb", (" b", "+c"), "a\r\nb\r\nc"),
         ("", ("+a",), "a\n"),
         # A byte order mark that the patch does not have stays.
@@ -123,7 +124,7 @@ def test_the_lines_that_a_hunk_does_not_name_keep_every_byte(data: st.DataObject
     for at, (line, kept) in enumerate(expected[:-1]):
         assert found[at] == line if kept and line.endswith("\n") else found[at].endswith("\n")
     if expected and expected[-1][1]:
-        assert found[-1].endswith("\n") == lines[-1].endswith("\n") or expected[-1][0] != lines[-1]
+        assert found[-1] == expected[-1][0]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,8 @@ def test_a_hunk_whose_added_lines_cannot_be_indented_is_refused(before: str, lin
 
 
 def test_hunks_come_in_the_order_of_the_file() -> None:
+    with pytest.raises(Misplaced, match=r"hunk 2 of .x. does not fit\. Its lines .* do not begin after line 2"):
+        applied("a\nb\nc\n", [hunk("-b", "+B"), hunk("-a", "+A")], "x")
     assert applied("a\nb\na\n", [hunk("-b", "+c"), hunk("-a", "+d")], "x") == "a\nc\nd\n"
 
 

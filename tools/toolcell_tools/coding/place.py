@@ -83,15 +83,17 @@ class _File:
         return self.lines[place:end] == old and not any(self._patched[place:end])
 
     def _mismatch(self, hunk: Hunk) -> str:
-        lines, wanted = _contents(self.lines), _contents(hunk.old)
-        if wanted and any(_places(lines, wanted, str, 0)):
+        if hunk.old and self._has(hunk.old):
             if hunk.lines[-1][0] != " " or hunk.old_start <= 1:
                 return (
                     "Its lines are in the file, but not where a hunk without three lines of context is: at the "
                     "beginning or the end. Add lines around it."
                 )
             return "Its lines are in the file, but with other line ends, or changed by another hunk."
-        return explained(lines, wanted)
+        return explained(_contents(self.lines), _contents(hunk.old))
+
+    def _has(self, old: list[str]) -> bool:
+        return next(_places(self.lines, old, content, 0), None) is not None
 
     def _place(self, hunk: Hunk, name: str) -> int:
         start = self._at
@@ -116,6 +118,8 @@ class _File:
                 raise Misplaced(f"{name} fits at lines {found}; add lines around it, or '@@' with a line before it.")
             if places:
                 return places[0]
+        if start and self._has(old):
+            raise Misplaced(f"{name} does not fit. Its lines are in the file, but do not begin after line {start}.")
         raise Misplaced(f"{name} does not fit. {explained(_contents(self.lines), _contents(old))}")
 
     def _after(self, anchor: str, start: int, name: str) -> int:
@@ -130,18 +134,19 @@ class _File:
 
     def _written(self, hunk: Hunk, place: int, name: str) -> list[str]:
         """The new lines: those that are kept as they are in the file, and the added ones in the file's manner."""
-        there = self.lines[place : place + len(hunk.old)]
+        end = place + len(hunk.old)
+        there = self.lines[place:end]
         literal = _has_return(hunk) and list(map(_without_newline, there)) == list(map(_without_newline, hunk.old))
         indented = _Indentation(hunk, there, name)
-        around = [*self.lines[max(place - 1, 0) : place], *there, *self.lines[place + len(there) :][:1]]
-        default = next((end for line in around if (end := end_of(line))), "\n")
+        around = [*self.lines[max(place - 1, 0) : place], *there, *self.lines[end : end + 1]]
+        default = next((found for line in around if (found := end_of(line))), "\n")
         new: list[str] = []
         ends: list[str] = []  # of the lines that are removed, for those that take their place
         number = added = 0
         for sign, text in hunk.lines:
             if sign == "+":
-                end = (ends[added] if added < len(ends) else "") or (end_of(new[-1]) if new else "") or default
-                new.append(text if literal else indented(content(text)) + end)
+                own = (ends[added] if added < len(ends) else "") or (end_of(new[-1]) if new else "") or default
+                new.append(text if literal else indented(content(text)) + own)
                 added += 1
                 continue
             if sign == " ":
@@ -150,8 +155,9 @@ class _File:
             else:
                 ends.append(end_of(there[number]))
             number += 1
-        new = [line if end_of(line) else line + default for line in new]
-        if new and place + len(there) == len(self.lines) and not self._is_complete(hunk):
+        new[:-1] = [line if end_of(line) else line + default for line in new[:-1]]
+        signs = [sign for sign, _ in hunk.lines if sign != "-"]
+        if signs[-1:] == ["+"] and end == len(self.lines) and not self._is_complete(hunk):
             new[-1] = content(new[-1])
         if new and place and end_of(self.lines[place - 1]) == "":  # an addition after a line without newline
             self.lines[place - 1] += default
