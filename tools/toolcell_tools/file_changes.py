@@ -53,13 +53,14 @@ def commit(files: Sequence[PlannedFile], *, prune_below: Path | None = None) -> 
         status = _status(file.target, file.name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise ToolFailure(f"{file.name!r} is a directory; only files can be removed")
+    kept = [_kept(file) for file in writes]
     tidy = ExitStack()
     with ExitStack() as undo:
         early = {file.target for file in removals if file.target in above_writes or _above(file.target, written)}
         for file in removals:
             if file.target in early:
                 _set_aside(file, written, undo, tidy)
-        staged = [_staged(file, undo) for file in writes]
+        staged = [_staged(file, metadata, undo) for file, metadata in zip(writes, kept, strict=True)]
         for file, temporary in zip(writes, staged, strict=True):
             _put(file, temporary, undo, tidy, alone=len(files) == 1)
         for file in removals:
@@ -124,10 +125,31 @@ def _temporary(directory: Path) -> Path:
     return directory / f".toolcell-{os.urandom(8).hex()}.tmp"
 
 
-def _staged(file: PlannedFile, undo: ExitStack) -> Path:
-    """Write the content to a temporary file beside the target."""
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    mode: int
+    attributes: dict[str, bytes]
+
+
+def _kept(file: PlannedFile) -> _Metadata | None:
+    """The mode and the extended attributes that the written file takes over. The kernel assigns those of `security`."""
     source = file.like or file.target
     status = _status(source, file.name)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    with failures(file.name):
+        try:
+            names = os.listxattr(source, follow_symlinks=False)
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                raise
+            names = []
+        kept = [name for name in names if not name.startswith("security.")]
+        return _Metadata(_mode(status, file.executable), {name: os.getxattr(source, name) for name in kept})
+
+
+def _staged(file: PlannedFile, metadata: _Metadata | None, undo: ExitStack) -> Path:
+    """Write the content to a temporary file beside the target."""
     temporary = _temporary(file.target.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with failures(file.name):
@@ -136,9 +158,9 @@ def _staged(file: PlannedFile, undo: ExitStack) -> Path:
         undo.callback(temporary.unlink, missing_ok=True)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(file.data or b"")
-            if status is not None and stat.S_ISREG(status.st_mode):
-                _copy_attributes(source, descriptor, file.name)
-                os.fchmod(descriptor, _mode(status, file.executable))
+            if metadata is not None:
+                _set_attributes(descriptor, metadata.attributes, file.name)
+                os.fchmod(descriptor, metadata.mode)
     return temporary
 
 
@@ -149,19 +171,10 @@ def _mode(status: os.stat_result, executable: bool | None) -> int:
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
-def _copy_attributes(source: Path, descriptor: int, name: str) -> None:
-    """Copy the extended attributes, access control lists among them. The kernel assigns those of `security`."""
-    try:
-        attributes = os.listxattr(source, follow_symlinks=False)
-    except OSError as error:
-        if error.errno == errno.ENOTSUP:
-            return
-        raise
-    for attribute in attributes:
-        if attribute.startswith("security."):
-            continue
+def _set_attributes(descriptor: int, attributes: dict[str, bytes], name: str) -> None:
+    for attribute, value in attributes.items():
         try:
-            os.setxattr(descriptor, attribute, os.getxattr(source, attribute, follow_symlinks=False))
+            os.setxattr(descriptor, attribute, value)
         except OSError as error:
             raise ToolFailure(
                 f"{name!r} has the extended attribute {attribute!r}, which cannot be kept here"

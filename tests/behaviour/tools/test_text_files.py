@@ -74,14 +74,16 @@ async def test_a_changed_file_keeps_its_mode_and_attributes_and_what_would_be_lo
     assert content_of(workspace) == {"f": b"a\n"}
 
 
-async def test_a_moved_file_takes_its_mode_and_attributes_with_it(main: Session, workspace: Path) -> None:
+@pytest.mark.parametrize("new", ["g", "f/g"])
+async def test_a_moved_file_takes_its_mode_and_attributes_with_it(main: Session, workspace: Path, new: str) -> None:
     (workspace / "f").write_text("a\n")
     (workspace / "f").chmod(0o750)
     os.setxattr(workspace / "f", "user.kept", b"value")
-    patch = "*** Begin Patch\n*** Update File: f\n*** Move to: g\n@@\n-a\n+b\n*** End Patch"
+    patch = f"*** Begin Patch\n*** Update File: f\n*** Move to: {new}\n@@\n-a\n+b\n*** End Patch"
     assert (await main.call("apply_patch", {"patch": patch})).error is None
-    assert ((workspace / "g").stat().st_mode & 0o777, os.getxattr(workspace / "g", "user.kept")) == (0o750, b"value")
-    assert content_of(workspace) == {"g": b"b\n"}
+    moved = workspace / new
+    assert (moved.stat().st_mode & 0o777, os.getxattr(moved, "user.kept")) == (0o750, b"value")
+    assert {name: data for name, data in content_of(workspace).items() if data is not None} == {new: b"b\n"}
 
 
 @pytest.mark.parametrize(
