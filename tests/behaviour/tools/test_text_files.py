@@ -148,3 +148,12 @@ async def test_a_patch_of_git_made_by_git_is_applied_as_git_does(main: Session, 
     (workspace / "f").rename(workspace / "expected")
     assert (await main.call("apply_patch", {"patch": mail.stdout.decode()})).error is None
     assert (workspace / "f").read_bytes() == (workspace / "expected").read_bytes()
+
+
+async def test_a_binary_file_is_deleted_and_moved_and_its_bytes_are_not_shown(main: Session, workspace: Path) -> None:
+    (workspace / "a.bin").write_bytes(b"\0a")
+    (workspace / "b.bin").write_bytes(b"\0b")
+    patch = "*** Begin Patch\n*** Delete File: a.bin\n*** Update File: b.bin\n*** Move to: c.bin\n*** End Patch"
+    shown = (await main.call("apply_patch", {"patch": patch})).unwrap()["diff"]
+    assert shown == "Binary file a.bin\nrename from b.bin\nrename to c.bin"
+    assert content_of(workspace) == {"c.bin": b"\0b"}

@@ -12,7 +12,7 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
-from toolcell_tools.text_file import decoded, encoded, model_text
+from toolcell_tools.text_file import decoded, encoded, flaw_of_text, model_text
 from toolcell_tools.workspace import FileChange
 
 from .hunks import FilePatch
@@ -209,7 +209,9 @@ def _diff_of(planned: _Planned) -> str:
         lines += [f"{verb} from {old}", f"{verb} to {new}"]
     if new and patch.executable is not None:
         lines.append(f"{'new mode' if patch.old else 'new file mode'} {'100755' if patch.executable else '100644'}")
-    if planned.before != planned.after or not lines:
+    if flaw_of_text(planned.before or b"") and planned.before != planned.after:
+        lines.append(f"Binary file {new or old}")
+    elif planned.before != planned.after or not lines:
         lines.append(diff_of_texts(new or old, *planned.text))
     return "\n".join(lines)
 
