@@ -29,7 +29,7 @@ TEXT = st.tuples(LINES, st.sampled_from(["", "", "", "z", "a"])).map(
 )
 ODD = st.sampled_from([b"", b"", b"\xef\xbb\xbfa\nb\n", b"\xef\xbb\xbfa\r\n", b"\0", b"\xe9\n"])
 CONTENT = st.one_of(*[TEXT] * 9, ODD)
-FILE = st.tuples(st.sampled_from([*[0o100644] * 20, *[0o100755] * 8, 0o120000]), CONTENT)
+FILE = st.tuples(st.sampled_from([*[0o100644] * 20, *[0o100755] * 8, 0o120000, 0o160000]), CONTENT)
 OPTIONS = st.lists(
     st.sampled_from(["-M", "-C", "--find-copies-harder", "-B", "-U0", "-U1", "-U8", "--no-renames", "--binary",
                      "--full-index", "--patience", "-W", "--stat", "--raw", "-p", "-D"]),
@@ -75,6 +75,8 @@ def written(tree: Tree, root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if mode == 0o120000:
             path.symlink_to("nowhere")  # whatever git has for its target
+        elif mode == 0o160000:
+            path.mkdir()
         else:
             path.write_bytes(data)
             path.chmod(mode & 0o777)
@@ -108,9 +110,13 @@ def diff_between(before: Tree, after: Tree, options: list[str], repository: Path
         stream.append(b"commit refs/heads/%s\ncommitter a <a> 0 +0000\ndata 0\ndeleteall\n" % branch)
         for name, (mode, data) in tree.items():
             path = b"".join(b"\\%03o" % byte for byte in name.encode())
-            stream.append(b'M %o inline "%s"\ndata %d\n%s\n' % (mode, path, len(data), data))
+            if mode == 0o160000:
+                stream.append(b'M 160000 %040d "%s"\n' % (len(data) + 1, path))
+            else:
+                stream.append(b'M %o inline "%s"\ndata %d\n%s\n' % (mode, path, len(data), data))
     git("fast-import", "--quiet", "--force", cwd=repository, stdin=b"".join(stream))
-    return git("diff", "-p", *options, "before", "after", cwd=repository).stdout
+    quote = f"core.quotePath={len(after) % 2}"
+    return git("-c", quote, "diff", "-p", *options, "before", "after", cwd=repository).stdout
 
 
 @pytest.fixture(scope="module")
