@@ -119,8 +119,8 @@ def test_write_shows_a_diff_and_writes_nothing(ctx: ToolContext, tmp_path: Path)
 def test_write_says_so_where_the_file_that_is_there_cannot_be_read(
     make_context: Callable[..., ToolContext], ctx: ToolContext, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.bin").write_bytes(b"\xff")
-    assert "is not UTF-8 text" in BASE["write"].preview(ctx, {"path": "a.bin", "content": ""}).details
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    assert "'a.bin' is a binary file" in BASE["write"].preview(ctx, {"path": "a.bin", "content": ""}).details
     assert "outside" in BASE["write"].preview(ctx, {"path": "../x", "content": ""}).details
     blind = make_context(workspace=DeniedWorkspace(tmp_path))
     assert BASE["write"].preview(blind, {"path": "a.txt", "content": "new"}) == Preview("Write a.txt", "new")
