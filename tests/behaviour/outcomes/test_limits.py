@@ -19,7 +19,7 @@ from tests.escape.machines import MACHINES, command_on
 
 from toolcell import Limits
 
-from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB, WORK_S
+from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB, POOL_BYTES, WORK_S
 
 pytestmark = pytest.mark.usefixtures("warm", "nothing_is_left_of_the_module")
 
@@ -32,7 +32,7 @@ def limit(resource: str, figure: float) -> Ends:
 
 
 MEMORY = limit("memory", LIMITS.memory_bytes)
-TABLE: dict[str, Ends | str] = {
+TABLE: dict[str, Ends | str | bool] = {
     # memory
     "eat_memory": MEMORY,
     "eat_memory_in_children": MEMORY,
@@ -40,6 +40,12 @@ TABLE: dict[str, Ends | str] = {
     "children_take_too_much": MEMORY,
     "child_asks_for_too_much": "MemoryError",
     "pool_that_shares": "000000",
+    # memory of the kernel
+    "fill_sockets_in_children": limit("memory", BRIEF_BYTES),
+    "ask_for_larger_buffers": True,
+    "spread_page_tables": limit("memory", BRIEF_BYTES),
+    "take_many_locks": MEMORY,
+    "take_many_locks_as_a_kept_process": limit("memory", POOL_BYTES),
     # processor
     "burn_in_short_children": limit("cpu", BRIEF_S),
     "child_burns": limit("cpu", BRIEF_S),

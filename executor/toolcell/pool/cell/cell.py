@@ -322,6 +322,18 @@ class Cell(Stateful):
                     self.kill()
         self.calls.inspect(now)
 
+    @property
+    def keeps_a_process(self) -> bool:
+        """Whether a kept process is there, and waits for its next call."""
+        return self._kept and self._machine.state is State.READY and self._meter.process != 0
+
+    @owned
+    def inspect_rest(self) -> None:
+        """End a kept process that takes too much memory while it has no call: its next call has another one."""
+        if excess := self._meter.evidence.exceeded_at_rest():
+            self.calls.report(f"the process exceeded its limit on {excess} after its call, and was ended")
+            self.on(Event.KILLED)
+
     def _sweep(self, count: bool = False) -> None:
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
