@@ -44,7 +44,7 @@ class TreeUsage:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """One process's memory in bytes: private (resident, in swap, and its page tables) and possibly shared (RssShmem)."""
+    """One process's memory in bytes: private (resident, in swap, its page tables) and possibly shared (RssShmem)."""
 
     pid: int
     private: int

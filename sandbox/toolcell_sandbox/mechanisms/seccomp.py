@@ -121,10 +121,10 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1038),), EPERM, "F_SET_FILE_RW_HINT stays with a shared open file"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
-    # As on a kernel before 3.15: callers take flock or POSIX locks, which /proc/locks attributes to a process.
+    # F_OFD_SETLK, F_OFD_SETLKW. As on a kernel before 3.15: callers take flock or POSIX locks.
     *(
-        Check("fcntl", ((1, "==", command),), errno.EINVAL, "OFD locks belong to no process that could be ended")
-        for command in (36, 37, 38)
+        Check("fcntl", ((1, "==", command),), errno.EINVAL, "OFD locks are kernel memory of nobody: /proc/locks names no process")
+        for command in (37, 38)
     ),
     # A larger buffer is memory that only a cgroup counts. Error 0 is a success that changes nothing: programs ask for a
     # size, and none insists on it (socket(7): the kernel clamps it anyway).

@@ -193,10 +193,10 @@ def spread_page_tables() -> str:
 
 def take_many_locks() -> str:
     """Hold 500 POSIX locks on each of 40 files for a while."""
-    files = [open(f"/tmp/lock{number}", "wb") for number in range(40)]
-    for file in files:
+    files = [os.open(f"/tmp/lock{number}", os.O_RDWR | os.O_CREAT) for number in range(40)]
+    for fd in files:
         for start in range(1000, 0, -2):
-            fcntl.lockf(file, fcntl.LOCK_EX, 1, start)
+            fcntl.lockf(fd, fcntl.LOCK_EX, 1, start)
     time.sleep(2.0)
     return f"{len(files)} files"
 
