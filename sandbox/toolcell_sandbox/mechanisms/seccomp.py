@@ -123,7 +123,12 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
     # F_OFD_SETLK, F_OFD_SETLKW. As on a kernel before 3.15: callers take flock or POSIX locks.
     *(
-        Check("fcntl", ((1, "==", command),), errno.EINVAL, "OFD locks are kernel memory of nobody: /proc/locks names no process")
+        Check(
+            "fcntl",
+            ((1, "==", command),),
+            errno.EINVAL,
+            "OFD locks are kernel memory of nobody: /proc/locks names no process",
+        )
         for command in (37, 38)
     ),
     # A larger buffer is memory that only a cgroup counts. Error 0 is a success that changes nothing: programs ask for a

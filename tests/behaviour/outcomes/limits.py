@@ -3,6 +3,7 @@
 `test_limits.py` runs it unchanged, as an ordinary user, and without cgroups.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -20,7 +21,7 @@ from typing import Any
 
 import anyio
 
-from toolcell import Capability, Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
+from toolcell import Capability, HostNetwork, Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
 from toolcell.testing import misbehaving as m
 
 MIB = 1024 * 1024
@@ -164,6 +165,24 @@ def fill_sockets_in_children() -> str:
 def ask_for_larger_buffers() -> bool:
     """Ask for buffers of 4 MiB. Return whether four pairs take no more than with the default size."""
     return sum(size for *_ends, size in [_filled_pair(4 * MIB) for _ in range(4)]) <= 8 * 256 * 1024
+
+
+def fill_connections() -> int:
+    """Fill the buffers of 24 TCP connections on the host's loopback for a while. Return the bytes in them."""
+    size, ends = 0, list[socket.socket]()
+    with socket.create_server(("127.0.0.1", 0), backlog=24) as listener:
+        for _ in range(24):
+            client = socket.socket()
+            client.connect(listener.getsockname())
+            ends += [client, listener.accept()[0]]
+    for end in ends:
+        end.setblocking(False)
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        for end in ends:
+            with contextlib.suppress(BlockingIOError):
+                size += end.send(bytes(256 * 1024))
+    return size
 
 
 def _filled_pair(asked: int = 0) -> tuple[socket.socket, socket.socket, int]:
@@ -342,6 +361,7 @@ OWN = [
     child_floods_the_output,
     fill_sockets_in_children,
     ask_for_larger_buffers,
+    fill_connections,
     spread_page_tables,
     take_many_locks,
     child_burns,
@@ -371,9 +391,16 @@ OTHERWISE: dict[str, dict[str, float]] = {
     "children_take_too_much_for_a_moment": {"memory_bytes": BRIEF_BYTES},
     "fill_sockets_in_children": {"memory_bytes": BRIEF_BYTES},
     "spread_page_tables": {"memory_bytes": BRIEF_BYTES},
+    "fill_connections": {"memory_bytes": BRIEF_BYTES},
     "pool_that_shares": {"memory_bytes": POOL_BYTES},
     "burn_in_short_children": {"cpu_s": BRIEF_S},
     "child_burns": {"cpu_s": BRIEF_S},
+}
+
+
+NEEDS = {
+    "spread_page_tables": {Capability.EXEC},  # without it, the address space is limited
+    "fill_connections": {Capability.NET},
 }
 
 
@@ -402,12 +429,12 @@ async def called(session: Session, name: str) -> dict[str, Any]:
 async def main(names: list[str]) -> None:
     """Make the calls one by one, with one supervisor."""
     widest = LIMITS.replace(memory_bytes=POOL_BYTES)  # a tool's own limits only narrow
-    profile = Profile.for_kind("main").replace(limits=widest)
+    profile = Profile.for_kind("main").replace(limits=widest, network=HostNetwork())
     tools: list[Tool[..., Any]] = [
         tool(
             fn,
             limits={"memory_bytes": LIMITS.memory_bytes} | OTHERWISE.get(fn.__name__, {}),
-            needs={Capability.EXEC} if fn is spread_page_tables else (),  # without it, the address space is limited
+            needs=NEEDS.get(fn.__name__, ()),
         )
         for fn in [*OWN, *HOSTILE]
     ]

@@ -201,7 +201,14 @@ async def test_the_model_is_told_which_name_and_why_and_keeps_the_result(
     finding = {
         "path": f"{workspace}/.mcp.json", "name": "/.mcp.json", "what": "made", "why": why, "place": str(place),
     }  # fmt: skip
-    assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "unchecked": "", "stuck": ""}
+    assert record.data == {
+        "tool": "plant",
+        "found": 1,
+        "findings": [finding],
+        "dropped": [],
+        "unchecked": "",
+        "stuck": "",
+    }
     assert not journal.of(kind="denied", call_id=result.call_id)
 
 
