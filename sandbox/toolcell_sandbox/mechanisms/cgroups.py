@@ -16,13 +16,13 @@ from toolcell_sandbox.kernel.syscalls import write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
-_TCP_LIMIT = "memory.kmem.tcp.limit_in_bytes"
+_TCP_LIMIT, _TCP_PEAK = "memory.kmem.tcp.limit_in_bytes", "memory.kmem.tcp.max_usage_in_bytes"
 _AHEAD_BYTES = 4 * MIB  # memory of a call process that is forked ahead while another one runs
 _COUNTERS_BYTES = 448  # read from a file of counters: ours are near its start, and longer reads cost a malloc
 _NUMBER_BYTES = 64  # read from a file with one number
 TCP_SHARE = 8
 """On v1, TCP and UDP buffers are limited apart from other memory: to this part of `memory_bytes`, at least 16 MiB."""
-_FILES = ("_peak_fd", "_tcp_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
+_FILES = ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
 
 
 class Cgroup:
@@ -113,11 +113,8 @@ class Cgroup:
 
     def memory_peak(self) -> int | None:
         """The peak of memory in bytes since the group was made or `reset_peak`; None if it is not counted."""
-        fd, tcp_fd = self._peak_fd, self._tcp_peak_fd
-        if fd < 0:
-            return None
-        sockets = int(os.pread(tcp_fd, _NUMBER_BYTES, 0)) if tcp_fd >= 0 else 0
-        return int(os.pread(fd, _NUMBER_BYTES, 0)) + sockets
+        fd = self._peak_fd
+        return int(os.pread(fd, _NUMBER_BYTES, 0)) if fd >= 0 else None
 
     def reset_peak(self) -> bool:
         """Reset `memory_peak`. Returns False if it is not counted, or on v2 before Linux 6.12, which cannot do this."""
@@ -126,13 +123,22 @@ class Cgroup:
             return False
         try:
             os.pwrite(fd, b"reset" if self._unified else b"0", 0)
-            if self._tcp_peak_fd >= 0:
-                os.pwrite(self._tcp_peak_fd, b"0", 0)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ESPIPE):  # kernfs returns these to root and to others
                 raise
             return False
         return True
+
+    def socket_peak(self) -> int:
+        """The peak of TCP and UDP buffers in bytes, where v1 counts them apart from other memory; else 0. Only cells
+        with a network are asked for it, so no descriptor is kept for it."""
+        return int(read_file(f"{self._directories['memory']}/{_TCP_PEAK}")) if self._has("memory", _TCP_PEAK) else 0
+
+    def reset_socket_peak(self) -> None:
+        """Reset `socket_peak`. Raises OSError."""
+        if self._has("memory", _TCP_PEAK):
+            with open(f"{self._directories['memory']}/{_TCP_PEAK}", "wb", buffering=0) as file:
+                file.write(b"0")
 
     def cpu_s(self) -> float | None:
         """CPU seconds of all processes that ever ran in the group; None if they are not counted."""
@@ -147,12 +153,6 @@ class Cgroup:
     def _peak_fd(self) -> int:
         """The descriptor of the file of `memory_peak`; -1 without one."""
         name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
-        return self._opened("memory", name) if self._has("memory", name) else -1
-
-    @cached_property
-    def _tcp_peak_fd(self) -> int:
-        """The same of TCP and UDP buffers, which v1 counts apart."""
-        name = "memory.kmem.tcp.max_usage_in_bytes"
         return self._opened("memory", name) if self._has("memory", name) else -1
 
     @cached_property

@@ -24,6 +24,7 @@ from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.network import NoNetwork
 from toolcell_sandbox.view import Bind
 from toolcell_tools.preview import printable
 
@@ -89,7 +90,8 @@ class Cell(Stateful):
         control_link = ControlLink(CONTROL_LIMITS)
         load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
         self._link = SupervisorLink(wire_limits, kept=kept)
-        self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
+        network = not isinstance(spec.profile.reach, NoNetwork)
+        self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby, network=network)
         with forks.no_fork:
             self._channels = channels = Channels(reactor, self)
         self._control = CellControl(self, channels, control_link)

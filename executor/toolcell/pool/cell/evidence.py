@@ -47,6 +47,7 @@ class Evidence:
         "_kept",
         "_limits",
         "_most",
+        "_network",
         "_oom_kills",
         "_peak",
         "_peak_at_start",
@@ -54,10 +55,11 @@ class Evidence:
         "_shares_network",
     )
 
-    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool) -> None:
+    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, network: bool = False) -> None:
         self._cgroup = cgroup
         self._limits = limits
         self._kept = kept
+        self._network = network
         self._init_pid = 0
         self._ahead = 0  # processes that were forked ahead during the running call
         self._most = TreeUsage()  # the maxima seen in this call
@@ -120,6 +122,8 @@ class Evidence:
             self._cpu_of_dead = reaped_cpu_s(self._init_pid)
 
     def _forget_peak(self, cgroup: Cgroup) -> None:
+        if self._network:
+            cgroup.reset_socket_peak()
         self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
 
     def oom_killed(self) -> bool:
@@ -194,6 +198,8 @@ class Evidence:
             # Older kernels cannot reset the peak: it is this call's if it grew.
             if peak > self._peak_at_start and peak > most.memory_bytes:
                 most.memory_bytes = peak
+            if self._network and (sockets := cgroup.socket_peak()):
+                most.memory_bytes = max(most.memory_bytes, peak + sockets)
         return most
 
     def memory_now(self) -> int:
