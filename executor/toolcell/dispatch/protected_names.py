@@ -140,7 +140,7 @@ def quarantined(workspace: Path, profile: CellProfile, watch: Watch) -> Notice:
     ):
         shown.append("where git tracks one that was moved out, it shows as deleted: do not commit that")
     if dropped := sum(len(each.dropped) for each in watch.findings):
-        shown.append(f"{dropped:,} older entries of the quarantine were deleted to keep it within its bounds")
+        shown.append(f"older entries of the quarantine that were deleted to keep it within its bounds: {dropped:,}")
     message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
     return Notice(kind="protected_name", message=message)
 
