@@ -63,8 +63,8 @@ class Supervisor:
       log, a `SQLiteMemory` (in the state directory if there is one) and a `PublicWeb`.
     - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
       system's resolver).
-    - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
-      when it is first needed).
+    - `quarantine` is the directory to which files with protected names are moved, at most 256 MiB and for 30 days
+      (default: `toolcell/quarantine` in the user's cache directory, on a disk).
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `journal_bytes` bounds the journal's log: its oldest records are removed (default: everything is kept).

@@ -281,6 +281,7 @@ def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
                 os.fsencode(there(each.place)),
                 each.why,
                 each.changed_ns,
+                [os.fsencode(path) for path in each.dropped],
             ]
             for each in watch.findings
         ],

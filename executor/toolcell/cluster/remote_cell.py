@@ -127,8 +127,10 @@ def watch_of(audit: Mapping[str, Any], run: Run) -> Watch:
     """The findings in a node's message."""
     watch = Watch(run=run, session_id=run.spec.key.session_id)
     watch.findings = [
-        Finding(path=_path(path), name=name, what=what, place=_path(place), why=why, changed_ns=changed_ns)
-        for path, name, what, place, why, changed_ns in audit["findings"]
+        Finding(
+            _path(path), name, what, _path(place), why=why, changed_ns=changed_ns, dropped=tuple(map(_path, dropped))
+        )
+        for path, name, what, place, why, changed_ns, dropped in audit["findings"]
     ]
     watch.unknown, watch.looked_for = audit["unknown"], audit["looked_for"]
     watch.stuck, watch.sole = audit["stuck"], audit["sole"]

@@ -10,6 +10,7 @@ import pydantic
 
 from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
+from toolcell.pool.processes import MOST_LOCKS
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
@@ -45,6 +46,7 @@ from .route import Route
 MESSAGE_CHARS = 4_000
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
+    "locks": "memory_bytes",
     "cpu": "cpu_s",
     "processes": "processes",
     "files": "open_files",
@@ -214,6 +216,8 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     name = _LIMIT_OF[resource]
     limit: float = getattr(limits, name)
     what = f"{resource.replace('_', ' ')}: {amount(name, limit)}"
+    if resource == "locks":
+        what, resource = f"file locks, which are memory of the kernel: {MOST_LOCKS:,}", "memory"
     return LimitExceeded(
         message=f"The tool {tool!r} exceeded its limit on {what}. Ask for less.",
         resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),

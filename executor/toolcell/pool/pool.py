@@ -56,6 +56,7 @@ from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 PRUNE_S = 5.0
+REST_WATCH_S = 1.0  # how often kept processes are inspected while they have no call
 CLOSE_S = 5.0  # longer than a kept process's teardown and a kill take; a stopped zygote's cells end with it
 _FEWER_PLANS = is_on("fewer_plans")
 _now = time.monotonic
@@ -124,6 +125,7 @@ class Pool:
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
+        self._rest_seen_at = 0.0  # when kept processes without a call were last inspected
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
         self._closing: Patience | None = None
@@ -385,8 +387,7 @@ class Pool:
         self._working[cell.id], self._running[session_id] = session_id, running
         if run.exclusive:
             self._exclusive.add(run.exclusive)
-        if self._watching is None:
-            self.watch()
+        self.watch()
         self._ahead.add(cell, run.started_at)
         if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
             self._reactor.stay_awake(now + QUICK_S)
@@ -796,14 +797,28 @@ class Pool:
 
     def watch(self) -> None:
         """Inspect the cells that are at work, periodically, until there is none."""
-        if self._watching is None:
-            self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
+        self._watch_in(WATCH_S)
+
+    def _watch_in(self, seconds: float) -> None:
+        when = _now() + seconds
+        if self._watching is not None:
+            if self._watching.when <= when:
+                return
+            self._deadlines.cancel(self._watching)
+        self._watching = self._deadlines.at(when, self._watch)
 
     def _watch(self) -> None:
         self._watching = None
         now, at_work = _now(), [cell for cell in self.cells.values() if cell.at_work]
+        resting = [cell for cell in self.cells.values() if cell.keeps_a_process]
         if at_work:
             self.watch()  # first: an exception must not end the watch
+        elif resting:
+            self._watch_in(REST_WATCH_S)
+        if resting and now - self._rest_seen_at >= REST_WATCH_S:
+            self._rest_seen_at = now
+            for cell in resting:
+                cell.inspect_rest()
         dying = Counter(session_id for id, session_id in self._working.items() if self._is_dying(id))
         for cell in at_work:
             try:
