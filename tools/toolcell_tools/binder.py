@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONFIG", "Binder", "Plainness", "plainness"]
 
-CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
+CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64", "ser_json_inf_nan": "constants"}
 """pydantic's configuration for arguments whose type has none: bytes are base64, as in results."""
 
 Plainness = Literal["json", "int", "float", None]
