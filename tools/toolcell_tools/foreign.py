@@ -10,7 +10,7 @@ import jsonschema_rs
 
 from .cost import MAX_SAME, Cost, SelfReference, pattern_weight
 from .dialect import DEFAULT, DRAFTS, FORMATS, draft_of, subschemas
-from .encode import encode_json
+from .encode import WIDE_BITS, encode_json
 from .failures import ToolDefinitionError, Unencodable
 from .targets import UnresolvedReference
 
@@ -79,7 +79,7 @@ def _plain(where: str, schema: object) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise ToolDefinitionError(f"{where} is no schema but a {type(schema).__name__}. Pass a JSON Schema as a dict.")
     try:
-        plain = cast("dict[str, Any]", encode_json(cast("object", schema)))
+        plain = cast("dict[str, Any]", encode_json(cast("object", schema), bits=WIDE_BITS))
         if plain != schema:
             raise Unencodable("$: it has values that are not of a JSON type; convert them first")
         text = json.dumps(plain, allow_nan=False, ensure_ascii=False)

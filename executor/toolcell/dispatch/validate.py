@@ -16,7 +16,7 @@ from toolcell.fast.switches import is_on
 from toolcell.fast.tuples import made
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
-from toolcell_tools.encode import encode_counted
+from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
@@ -74,7 +74,7 @@ class Validator:
         if valid is not None:
             return valid
         try:
-            plain, values, chars = encode_counted(arguments, MAX_VALUES)
+            plain, values, chars = encode_counted(arguments, MAX_VALUES, bits=WIDE_BITS)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
