@@ -5,8 +5,8 @@ type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level
 Anthropic: "Define tools", "JSON Schema limitations", and the errors "input_schema does not support oneOf, allOf,
 or anyOf at the top level", "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
 Gemini: reference of FunctionDeclaration, Schema and responseJsonSchema; errors "properties: should be non-empty
-for OBJECT type", "items: missing field", "only 'enum' and 'date-time' are supported for STRING type", "enum[0]: cannot be
-empty", "required[0]: property is not defined".
+for OBJECT type", "items: missing field", "only 'enum' and 'date-time' are supported for STRING type", "enum[0]: cannot
+be empty", "required[0]: property is not defined".
 MCP: schema of the specification, 2025-11-25.
 """
 
