@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
 
-from .binder import Binder
+from .binder import Binder, fields_of, whole_parameter
 from .capability import CHANGING, Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
@@ -122,6 +122,15 @@ class Tool(Generic[P, R_co]):
         if self._parameters is None:
             self._parameters = self._parameters_of(None)
         return self._parameters
+
+    @property
+    def whole(self) -> str:
+        """The parameter whose fields are the arguments, or "". A call may also give it by its name, as other frameworks
+        declare it, unless a field or an author's schema has that name."""
+        found = whole_parameter(self.parameters)
+        if found is None or found.name in self._author_names() or found.name in fields_of(found.annotation):
+            return ""
+        return found.name
 
     @property
     def origin(self) -> str:
@@ -387,9 +396,17 @@ class Tool(Generic[P, R_co]):
         return documented(self.fn)
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
-        from .schema import parameters_schema
+        from .schema import object_schema, parameters_schema
 
-        return parameters_schema(self.name, self.parameters, words.parameters)
+        schema = parameters_schema(self.name, self.parameters, words.parameters)
+        whole = whole_parameter(self.parameters)
+        if whole is None or (whole.name in self._author_names() and whole.name not in fields_of(whole.annotation)):
+            return schema
+        return object_schema(self.name, whole.annotation)
+
+    def _author_names(self) -> Mapping[str, Any]:
+        given = self._options.get("parameters_schema") or {}
+        return cast("Mapping[str, Any]", given.get("properties", {}))
 
     def _declared(self, derived: _Derived) -> "ToolDeclaration":
         from .annotations import Annotations

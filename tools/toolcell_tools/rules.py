@@ -23,6 +23,7 @@ __all__ = [
     "check_tier",
     "check_version",
     "is_below",
+    "legal_names",
     "suggested_name",
     "tier_of",
 ]
@@ -64,6 +65,33 @@ def suggested_name(name: str) -> str:
     if _is_reserved(cleaned):
         return f"my_{cleaned}"[:63]
     return cleaned if _NAME.fullmatch(cleaned) else f"tool_{cleaned}"[:63] if cleaned else "my_tool"
+
+
+def legal_names(names: Iterable[str], *, prefix: str = "", taken: Iterable[str] = ()) -> dict[str, str]:
+    """Names that tools may have, for names from elsewhere: `{"SearchTool": "search_tool"}`. No two are equal, and none
+    is in `taken`.
+
+    `prefix` comes before each name. A legal name stays; any other becomes the nearest legal one, with a digest at its
+    end if a tool has that name already. Equal names in any order give equal results.
+    """
+    used, found = set(taken), dict[str, str]()
+    wanted = {name: f"{prefix}{name}" for name in names}
+    for name in sorted(wanted, key=lambda name: (not _is_legal(wanted[name]), name)):
+        legal = wanted[name] if _is_legal(wanted[name]) else suggested_name(wanted[name])
+        if legal in used:
+            from hashlib import sha256  # memory that no cell needs
+
+            digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            plain = suggested_name(f"tool_{legal}")
+            longer = (f"{plain[: 62 - size]}_{digest[:size]}" for size in range(6, 62))
+            legal = next(one for one in longer if one not in used)
+        used.add(legal)
+        found[name] = legal
+    return {name: found[name] for name in wanted}
+
+
+def _is_legal(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not _is_reserved(name)
 
 
 def check_description(tool: str, description: str) -> str:

@@ -23,7 +23,7 @@ from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
 from toolcell.state.directory import APPROVALS
 from toolcell.state.signing import Signer
-from toolcell_tools.encode import encode_json
+from toolcell_tools.encode import WIDE_BITS, encode_json
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
 
@@ -477,7 +477,7 @@ def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mappi
         where = "".join(f"[{step!r}]" for step in problem.instance_path)
         raise UsageError(f"The arguments do not fit the tool {request.tool!r}: {where} {problem.message}".rstrip())
     try:
-        encode_json(dict(arguments))
+        encode_json(dict(arguments), bits=WIDE_BITS)
     except Unencodable as error:
         raise UsageError(f"The arguments cannot be sent to the tool {request.tool!r}: {error}") from None
 

@@ -16,7 +16,7 @@ from toolcell.fast.switches import is_on
 from toolcell.fast.tuples import made
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
-from toolcell_tools.encode import encode_counted
+from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
@@ -51,11 +51,12 @@ class Validator:
     """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
     With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
-    object.
+    object. Arguments that are one object, by the name `whole`, are taken out of it: see `Tool.whole`.
     """
 
-    def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True) -> None:
+    def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True, whole: str = "") -> None:
         self.schema = dict(schema)
+        self._whole = whole
         self._asserts = validate
         try:
             self._compiled = cast("_CompiledSchema", compiled(self.schema))
@@ -70,11 +71,15 @@ class Validator:
 
     def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or a ValidationError by field. None and "" mean no arguments."""
+        if self._whole and isinstance(arguments, dict):
+            given = cast("dict[str, object]", arguments)
+            inside = given.get(self._whole)
+            arguments = cast("object", inside) if len(given) == 1 and isinstance(inside, dict) else given
         valid = self._at_once(arguments) if self._is_flat else None
         if valid is not None:
             return valid
         try:
-            plain, values, chars = encode_counted(arguments, MAX_VALUES)
+            plain, values, chars = encode_counted(arguments, MAX_VALUES, bits=WIDE_BITS)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
@@ -136,7 +141,7 @@ class Validator:
             return None
         affordable = MAX_EXPLAINED / (_REASON + size)
         if steps <= affordable or self._cost.of(value, size, affordable) <= affordable:
-            return problems(self._compiled.iter_errors(value), self.schema)
+            return problems(self._compiled.iter_errors(value), self.schema, value)
         return self._first_problem(value)
 
     def _first_problem(self, value: object) -> list[Problem]:
@@ -146,7 +151,7 @@ class Validator:
             try:
                 self._compiled.validate(value)
             except ValueError as error:
-                return problems([error], self.schema)
+                return problems([error], self.schema, value)
         return [
             Problem.of((), "size", "This does not fit the schema, and is too large to say where. Send less at once.")
         ]
