@@ -1,5 +1,6 @@
 """smolagents: its ToolCallingAgent and CodeAgent with a scripted model, and real cells."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -255,6 +256,23 @@ def test_progress_is_told(session: blocking.Session) -> None:
     tools = {one.name: one for one in to_smolagents_tools(session, on_progress=lambda *one: told.append(one))}
     assert tools["steps"](2) == 2
     assert told == [("steps", "step 0", 0.0), ("steps", "step 1", 0.5)]
+
+
+def test_tools_work_on_any_loop_and_thread_but_the_session_s_own(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session, on_progress=lambda *_: own.append(call()))}
+    own: list[object] = []
+
+    def call() -> object:
+        try:
+            return tools["pay"](2)
+        except UsageError as error:
+            return str(error)
+
+    async def on_a_loop() -> list[object]:
+        return [call(), await asyncio.to_thread(call)]
+
+    assert asyncio.run(on_a_loop()) == [{"paid": 2}, {"paid": 2}]
+    assert tools["steps"](1) == 1 and "asyncio.to_thread" in str(own)
 
 
 def test_the_close_of_the_session_ends_the_call_of_a_running_agent(session: blocking.Session) -> None:
