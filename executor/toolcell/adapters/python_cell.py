@@ -203,16 +203,22 @@ def _tool_event(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pyt
             raise unsent from None
 
 
-def _is_json(value: Any) -> bool:
-    """Whether the value has only types that JSON keeps."""
-    kind: object = type(value)
-    if kind is list:
-        return all(map(_is_json, value))
-    if kind is dict:
-        return all(type(key) is str for key in value) and all(map(_is_json, value.values()))
-    if kind is int:
-        return abs(value) < 2**63
-    return value is None or kind is str or kind is bool or (kind is float and isfinite(value))
+def _is_json(value: object) -> bool:
+    """Whether the value has only types that JSON keeps, and not their subclasses."""
+    given: Any = value
+    match type(value).__name__ if type(value).__module__ == "builtins" else "":
+        case "NoneType" | "str" | "bool":
+            return True
+        case "int":
+            return bool(-(2**63) <= given < 2**63)
+        case "float":
+            return isfinite(given)
+        case "list":
+            return all(map(_is_json, given))
+        case "dict":
+            return all(type(key) is str for key in given) and all(map(_is_json, given.values()))
+        case _:
+            return False
 
 
 def _packed(value: Any) -> str:
