@@ -386,7 +386,11 @@ class Session:
 
     def _running(self) -> BlockingPortal:
         """The portal to the event loop. Raises UsageError if the supervisor is not running."""
-        _session.core_of(self._inner).require_running()
+        if _session.core_of(self._inner).reactor.is_here():
+            raise UsageError(
+                "This would block the event loop of the blocking supervisor, on which it was called. Call it in "
+                "another thread: await asyncio.to_thread(…)."
+            )
         return self._portal
 
 

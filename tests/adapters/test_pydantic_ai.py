@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import RunContext, ToolApproved, ToolDefinition, ToolDenied
-from tests.adapters.kit import KIT, PNG, started
+from tests.adapters.kit import KIT, PNG, elsewhere, started
 from tests.helpers import PATIENCE_S
 
 from toolcell import ExecutionError, Session, Supervisor, UsageError
@@ -180,6 +180,17 @@ async def test_progress_is_in_the_event_stream(main: Session) -> None:
         ("step 0", 0.0, "c1"),
         ("step 1", 0.5, "c1"),
     ]
+
+
+async def test_an_agent_on_a_loop_of_its_own_works_and_reports_progress(main: Session) -> None:
+    seen: list[str] = []
+
+    async def handle(_ctx: RunContext[None], events: AsyncIterable[Any]) -> None:
+        seen.extend([event.message async for event in events if isinstance(event, ToolProgressEvent)])
+
+    script = Script([call("steps", {"number": 2})])
+    await elsewhere(lambda: agent_of(main, script).run("go", event_stream_handler=handle))
+    assert [one.content for one in script.told()] == [2] and seen == ["step 0", "step 1"]
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor) -> None:

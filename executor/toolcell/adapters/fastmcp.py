@@ -144,7 +144,7 @@ class FastMCPTool(Tool):
             tasks.start_soon(_report, context, receive)
             with send:
                 if not self._elicits:
-                    return await self._calls.session.call(self.name, arguments, call_id=call_id, on_progress=told)
+                    return await self._calls.direct(self.name, arguments, call_id=call_id, on_progress=told)
                 try:
                     return await self._calls.call(
                         self.name, arguments, call_id=call_id, answer=answer, by_form=True, on_progress=told

@@ -54,6 +54,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.typed import as_tool
 
 from .bash_cell import BashCell, ShellEvent, ShellStep
+from .session_calls import SessionCalls
 from .session_source import answered
 from .workspace import workspace_tools
 
@@ -81,6 +82,7 @@ class CellRuntime(AbstractRuntime):
 
     def __init__(self, session: Session, *, closes_session: bool = False, logger: logging.Logger | None = None) -> None:
         self.logger = logger or logging.getLogger("toolcell.adapters.swe_rex")
+        self._calls = SessionCalls(session)
         self._session = session
         self._closes_session = closes_session
         self._shells: set[str] = set()
@@ -89,7 +91,7 @@ class CellRuntime(AbstractRuntime):
         """Whether a cell of the session answers."""
         if self._session.closed:
             return IsAliveResponse(is_alive=False, message=f"The session {self._session.id} is closed.")
-        result = await self._session.call("workspace_run", {"command": ["/bin/true"]}, timeout=timeout)
+        result = await self._calls.direct("workspace_run", {"command": ["/bin/true"]}, timeout=timeout)
         return IsAliveResponse(is_alive=not result.is_error, message=result.for_model() if result.is_error else "")
 
     async def create_session(self, request: CreateSessionRequest) -> CreateSessionResponse:
@@ -177,7 +179,7 @@ class CellRuntime(AbstractRuntime):
             if not self._session.closed:
                 await self._step(ShellStep(action="close", shell=shell))
         if self._closes_session:
-            await self._session.close(grace_s=0)
+            await self._calls.loop.run(lambda _: self._session.close(grace_s=0))
         return CloseResponse()
 
     async def _put(self, path: str, data: bytes) -> None:
@@ -192,7 +194,7 @@ class CellRuntime(AbstractRuntime):
         return event
 
     async def _called(self, name: str, arguments: dict[str, Any], timeout: float | None = None) -> ToolResult:
-        result = answered(await self._session.call(name, arguments, timeout=timeout))
+        result = answered(await self._calls.direct(name, arguments, timeout=timeout))
         if result.is_error:
             _fail(result)
         return result

@@ -86,6 +86,7 @@ def workspace_put(ctx: ToolContext, path: str, data: str) -> None:
         data: The bytes, as base64.
     """
     place = _place(ctx, path)
+    _require_lasting(ctx, place)
     with _as_failure():
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(b64decode(data, validate=True))
@@ -129,6 +130,23 @@ def workspace_lines(ctx: ToolContext, path: str, offset: int, limit: int) -> dic
 
 def _place(ctx: ToolContext, path: str) -> Path:
     return Path(ctx.workspace_root) / path
+
+
+def _require_lasting(ctx: ToolContext, place: Path) -> None:
+    """Raise ToolFailure for a place in the cell's own /tmp: no later command would see the file. Other file systems may
+    be mounted below /tmp, such as the workspace's."""
+    from tempfile import gettempdir
+
+    scratch, real = Path(gettempdir()).resolve(), place.resolve()
+    if real.is_relative_to(Path(ctx.workspace_root).resolve()) or not real.is_relative_to(scratch):
+        return
+    there = next(one for one in (real, *real.parents) if one.exists())
+    if there.stat().st_dev == scratch.stat().st_dev:
+        raise ToolFailure(
+            f"{place} would not last: {scratch} is emptied at the end of each call. The workspace is "
+            f"{ctx.workspace_root}; use a path below it.",
+            {"errno": "EPERM"},
+        )
 
 
 class _as_failure:

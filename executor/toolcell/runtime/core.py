@@ -19,6 +19,7 @@ from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.policy import is_offered
 from toolcell.pool.deadlines import Deadline
+from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Run
 from toolcell.session_result import SessionResult, SessionState
 from toolcell.sessions import ending
@@ -57,6 +58,11 @@ class SessionOwner(Protocol):
 
     def require_running(self) -> None:
         """Raise UsageError if the runtime is not running. The caller may be on any event loop."""
+        ...
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the runtime's event loop. Raises UsageError if the runtime is not running."""
         ...
 
     def open(
@@ -230,6 +236,11 @@ class SessionCore:
     def require_running(self) -> None:
         """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         self._owner.require_running()
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the supervisor's event loop. Raises UsageError if the supervisor is not running."""
+        return self._owner.reactor
 
     def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
         return self.services.pool.tell_end(self.caller.id, reason, least_s, most_s)

@@ -38,6 +38,7 @@ from toolcell.lifetime import Lifetime
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
+from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
 from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
@@ -706,6 +707,12 @@ class Runtime:
         """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         if self._pool is None:
             raise self._life.why_not()
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the supervisor's event loop. Raises UsageError if the supervisor is not running."""
+        self.require_running()
+        return self._life.reactor
 
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""

@@ -16,7 +16,7 @@ from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.rules import legal_names
 from toolcell_tools.toolsets import ToolsetError
 
-from .inside.bounds import MAX_TOOLS
+from .inside.bounds import MAX_FINDINGS, MAX_TOOLS
 from .inside.fingerprints import PROBLEM
 from .server_tool import Described, ServerTool
 
@@ -55,7 +55,7 @@ class Register:
         if not isinstance(said, list):
             raise ToolsetError("its list of tools is malformed.", self._server)
         entries = cast("list[object]", said)
-        if len(entries) > MAX_TOOLS:
+        if len(entries) > MAX_TOOLS + MAX_FINDINGS:
             raise ToolsetError(f"it has {len(entries):,} tools; at most {MAX_TOOLS} are taken.", self._server)
         wrong: list[str] = []
         known = [each for entry in entries if (each := _described(entry, wrong)) is not None]
@@ -119,6 +119,9 @@ class Register:
 
 def _described(entry: object, wrong: list[str]) -> Described | None:
     given = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    if PROBLEM in given and "name" not in given:
+        wrong.append(str(given[PROBLEM])[:300])  # about the whole list
+        return None
     if PROBLEM in given:
         what = f"its description is not plain JSON: {str(given[PROBLEM])[:200]}"
         wrong.append(f"the tool {str(given.get('name'))[:64]!r} cannot be offered: {what}")
