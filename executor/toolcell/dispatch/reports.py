@@ -7,6 +7,7 @@ from typing import Any
 
 from toolcell.journal import Journal, Record
 from toolcell.pool.budget import Charge
+from toolcell.redaction import Redaction
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 
@@ -58,12 +59,16 @@ def tell_log(
     level: str,
     message: str,
     fields: Mapping[str, Any],
-    on_log: OnLog | None = None,
+    on_log: OnLog | None,
+    secrets: Redaction | None,
 ) -> None:
-    """Write a tool's log entry to the log and the journal, and pass it to the caller."""
-    line = printable(message)  # a tool must not forge other log lines
-    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
-    data = {"tool": tool, "level": level, "message": message, "fields": fields}
+    """Write a tool's log entry without the secrets to the log and the journal, and pass it to the caller as it is."""
+    said: dict[str, Any] = {"message": message, "fields": dict(fields)}
+    if secrets is not None:
+        said = secrets.value(said)
+    line = printable(said["message"])  # a tool must not forge other log lines
+    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": said["fields"]})
+    data = {"tool": tool, "level": level, **said}
     journal.write(Record("log", session_id, call_id, data))
     if on_log is not None:
         try:

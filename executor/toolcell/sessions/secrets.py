@@ -5,9 +5,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
-from toolcell.backends.http.redaction import Redaction
 from toolcell.credentials import SHORTEST, credentials_of
-from toolcell.journal.redact import is_secret
+from toolcell.redaction import Redaction, is_secret
 from toolcell_sandbox.profile import CellProfile
 
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})  # look like passwords

@@ -16,8 +16,8 @@ from tests.helpers import PATIENCE_S, until
 from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResponse
 from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
-from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
+from toolcell.redaction import Redaction
 
 from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback
 
