@@ -14,8 +14,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["CREDENTIAL", "LEAST_CHARS", "REDACTED", "Redaction", "is_secret", "is_suspect", "without_secrets"]
+__all__ = [
+    "CREDENTIAL",
+    "LEAST_CHARS",
+    "REDACTED",
+    "SHORTEST",
+    "Redaction",
+    "is_secret",
+    "is_suspect",
+    "origin_of",
+    "secrets_of_url",
+    "without_secrets",
+]
 
 CREDENTIAL: Final = "[credential]"
 """In place of a secret that the supervisor knows."""
@@ -24,6 +36,7 @@ REDACTED: Final = "[redacted]"
 WINDOW_BYTES: Final = 256 * 1024
 LINE: Final = 16
 """The fewest characters of a line of a secret that is a secret itself."""
+SHORTEST: Final = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
 LEAST_PLAIN: Final = 4
 """The fewest bytes of a secret without its escapes for which texts are searched."""
 MOST_SPELLED: Final = 500
@@ -222,6 +235,27 @@ def _lines(secret: str) -> Iterator[str]:
     lines = [line.strip() for line in _BREAK.split(secret)]
     if len(lines) > 1:
         yield from (line for line in lines if len(line) >= LINE and not any(map(str.isspace, line)))
+
+
+def origin_of(url: str) -> str:
+    """The scheme, host and port of a URL, for people. The rest may hold secrets: hosted servers have them in paths."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    except ValueError:
+        return "(not a URL)"
+
+
+def secrets_of_url(url: str) -> Iterator[str]:
+    """The password and the values of the query in a URL, and the parts of its path that look like tokens: they are long
+    and have a digit."""
+    try:
+        parts = urlsplit(url)
+        found = {parts.password or "", *(value for _name, value in parse_qsl(parts.query))}
+    except ValueError:
+        return
+    found |= {each for each in parts.path.split("/") if len(each) >= LINE and any(map(str.isdigit, each))}
+    yield from (each for each in found | set(map(unquote, found)) if len(each) >= SHORTEST)
 
 
 LEAST_CHARS: Final = 6
