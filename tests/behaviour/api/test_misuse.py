@@ -2,10 +2,10 @@
 
 import functools
 import inspect
-import multiprocessing
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, cast
 
@@ -262,10 +262,8 @@ async def test_each_supervisor_names_the_other_where_it_is_entered_as_that_one()
 
 
 def test_what_cannot_be_sent_to_another_process_says_why_and_what_to_do_instead(session: Session) -> None:
-    with _refused(
-        "A Session cannot be copied or sent to another process: its cells belong to the process that started them"
-    ):
-        multiprocessing.get_context("spawn").Process(target=print, args=(session,)).start()
+    with _refused("A Session cannot be copied or sent to another process: its cells belong to the process that star"):
+        ForkingPickler.dumps(session)  # as multiprocessing does
     for one in (session._inner, Supervisor(), blocking.Supervisor()):
         with _refused("cannot be copied or sent to another process"):
             pickle.dumps(one)
