@@ -23,6 +23,7 @@ from .rules import (
     check_positive,
     check_read_only,
     check_tier,
+    check_types,
     check_version,
     suggested_name,
     tier_of,
@@ -255,11 +256,13 @@ class Tool(Generic[P, R_co]):
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
         check_known(self.name, options, ToolOptions.__annotations__)
+        check_types(self.name, options)
         self._options = options
         self.version = check_version(self.name, options.get("version", "1.0.0"))
         self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
         tier = options.get("tier")
+        check_choice(self.name, "tier", tier or PermissionTier.SYSTEM, tuple(PermissionTier))
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
         check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
         if getattr(options.get("annotations"), "read_only", None):
