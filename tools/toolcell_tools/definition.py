@@ -129,10 +129,13 @@ class Tool(Generic[P, R_co]):
         """Where the tool was defined: `module:qualname`, with file and line if no import can reach that name."""
         function = underlying(self.fn)
         module, qualname = getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))
-        code = getattr(function, "__code__", None)
-        if code is not None and (module == "__main__" or "<" in qualname):
-            return f"{module}:{qualname} ({code.co_filename}:{code.co_firstlineno})"
-        return f"{module}:{qualname}"
+        return f"{module}:{qualname}{self.line if module == '__main__' or '<' in qualname else ''}"
+
+    @property
+    def line(self) -> str:
+        """The file and line of the function, as ` (file:line)`; "" if it has none."""
+        code = getattr(underlying(self.fn), "__code__", None)
+        return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
     @property
     def stranger(self) -> str:

@@ -8,7 +8,7 @@ from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
-from toolcell.pool.zygote import CURES, EXHAUSTED
+from toolcell.pool.zygote import EXHAUSTED, cure_of
 from toolcell.redaction import Redaction
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Guarded, Watch, overlap
@@ -140,7 +140,7 @@ def unseen(error: SandboxError | OSError) -> SandboxUnavailable:
     if isinstance(error, SandboxError):
         message, mechanism, cure = str(error), error.mechanism, error.cure
     else:
-        mechanism, cure = "", CURES.get(error.errno or 0, "Make the workspace accessible, or lift the names.")
+        mechanism, cure = "", cure_of(error) or "Make the workspace accessible, or lift the names."
         message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
     return SandboxUnavailable(
         message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s

@@ -71,6 +71,7 @@ async def test_the_console_approves_only_a_yes(terminal: Terminal, typed: str, a
     shown = terminal.output.getvalue()
     for part in ("agent/s1 wants to call pay", "Pay 5", "+b", "amount = 5", "it is elevated"):
         assert part in shown
+    assert shown.endswith("Approve? Enter denies. [y/N] ")
     assert "\x1b" not in shown
 
 
@@ -78,7 +79,7 @@ async def test_blanks_push_nothing_off_the_screen(terminal: Terminal) -> None:
     asked = replace(request(), arguments={"command": "git status" + " " * 2500 + "; echo PWNED"})
 
     async def act() -> None:
-        await terminal.type("y\n", after="Approve? [y/N] ")
+        await terminal.type("y\n", after="Approve? Enter denies. [y/N] ")
 
     assert isinstance(await while_asking(lambda: terminal.channel.approve(asked), act), Approved)
     assert r'command = "git status\{2,500 spaces}; echo PWNED"' in terminal.output.getvalue()
