@@ -1,7 +1,7 @@
 """What can be said of a tool, and variants of it: what is declared, what is refused."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -335,16 +335,17 @@ OPTIONS = sorted(ToolOptions.__annotations__.keys() - {"preview", "mutates", "re
 def test_a_wrong_value_of_an_option_is_refused_by_the_name_of_the_option_or_is_no_mistake(
     option: str, value: Any
 ) -> None:
-    for make in (tool, partial(dynamic_tool, "send", handler=lambda arguments: arguments)):
-        if make is not tool and option in ("name", "parameters_schema", "output_schema"):
-            continue
+    made: dict[str, Callable[[], Tool[..., Any]]] = {"tool": lambda: as_tool(tool(send, **{option: value}))}
+    if option not in ("name", "parameters_schema", "output_schema"):
+        made["dynamic"] = lambda: dynamic_tool("send", handler=lambda arguments: arguments, **{option: value})
+    for make in made.values():
         try:
-            made = make(send, **{option: value}) if make is tool else make(**{option: value})
+            declaration = make().declaration
         except ToolDefinitionError as error:
             named = option in str(error) or (option == "limits" and "has no limit" in str(error))
             assert (named and "send" in str(error)) or f"name {value!r}" in str(error)
         else:
-            assert made.declaration.name == "send"
+            assert declaration.name == "send"
 
 
 def test_a_limit_is_known_by_its_name_and_a_misspelt_one_is_named_with_the_right_one() -> None:

@@ -114,7 +114,7 @@ async def test_a_request_that_no_screen_holds_is_approved_after_its_last_page_on
     assert isinstance(denied, Denied) and len(shown) == pages + 1
     approved, shown = await answered(*["y\n"] * (pages + 1))
     assert approved == Approved()
-    assert not any("Approve?" in page for page in shown[:-1]) and shown[-1].endswith("Approve? ")
+    assert not any("Approve?" in page for page in shown[:-1]) and shown[-1].endswith("Approve? Enter denies. ")
     whole = "".join(line.removeprefix("  … ") for page in shown[1:] for line in page.splitlines()[:-1])
     assert whole.replace("Approve? ", "") == asked.text.replace("\n", "")
     assert all(len(line) <= 80 for line in shown[1].splitlines()) and len(shown[1].splitlines()) <= 24

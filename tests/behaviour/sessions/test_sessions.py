@@ -1,6 +1,7 @@
 """Sessions: which session may open which, the effect of closing, private state, and state for children."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ async def test_a_supervisor_says_what_is_wrong_with_its_use(workspace: Path) -> 
         await Supervisor().open_session("main", workspace=workspace)
     with pytest.raises(UsageError, match=r"Two tools are named 'remember': \S+:remember and \S+:configured\. Rename"):
         Supervisor([tool(remember), tool(configured, name="remember")])
-    twice = []
+    twice: list[Callable[[], None]] = []
     for _ in range(2):
         if not twice:
 
