@@ -126,7 +126,6 @@ SMOKE = (
     "test_credentials.py",
     "test_http_rules.py",
     "test_profile.py",
-    "test_redaction.py::test_of_basic_authentication_the_pair_the_password_and_its_base64_are_taken_out",
     "test_usage_limits.py",
     "testing/test_contexts.py",
     "tools/test_base.py",

@@ -120,7 +120,7 @@ MODULES: dict[str, Held] = {
             "config/policies": held("config/test_policies"),
             "config/narrowing": held("config/test_narrowing"),
             "usage_limits": held("test_usage_limits"),
-            "redaction": held("test_redaction", "journal/test_redact"),
+            "redaction": held("journal/test_redaction", "journal/test_redact"),
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.helpers import PATIENCE_S, until
-from tests.test_redaction import spellings
+from tests.journal.test_redaction import spellings
 
 from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResponse
 from toolcell.backends.errors import BackendError, Refused, Unreachable

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.journal.records import HOSTILE
-from tests.test_redaction import spellings
+from tests.journal.test_redaction import spellings
 
 from toolcell import (
     ApprovalRequest,

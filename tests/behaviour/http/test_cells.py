@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.backends.http.conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
-from tests.test_redaction import spellings
+from tests.journal.test_redaction import spellings
 
 from toolcell import (
     BrokeredHttp,
