@@ -27,10 +27,11 @@ from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
-from .dispatch.reports import OnLog, OnProgress
+from .dispatch.reports import OnLog, OnProgress, in_callers_context
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
 from .errors import UsageError
+from .forks import OfOneProcess
 from .policy import Explanation
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
@@ -62,7 +63,7 @@ class CallOptions(TypedDict, total=False):
     approver: Approver | None
 
 
-class Session:
+class Session(OfOneProcess):
     """Made by `Supervisor.open_session` and `Session.open_child`. No tool or model can make `call` raise. It raises
     UsageError on a closed session, and the cancellation error if the caller's own task is cancelled."""
 
@@ -267,10 +268,13 @@ class Session:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
             misuse.check_callable("on_progress", on_progress)
+            on_progress = in_callers_context(on_progress)
         if on_output is not None:
             misuse.check_callable("on_output", on_output)
+            on_output = in_callers_context(on_output)
         if on_log is not None:
             misuse.check_callable("on_log", on_log)
+            on_log = in_callers_context(on_log)
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args

@@ -120,6 +120,7 @@ MODULES: dict[str, Held] = {
             "config/policies": held("config/test_policies"),
             "config/narrowing": held("config/test_narrowing"),
             "usage_limits": held("test_usage_limits"),
+            "redaction": held("journal/test_redaction", "journal/test_redact"),
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
@@ -305,7 +306,6 @@ MODULES: dict[str, Held] = {
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "http/checks": held("backends/http/test_checks", "backends/http/test_client"),
-            "http/redaction": held("backends/http/test_redaction", "backends/http/test_client"),
             "http/client": held("backends/http/test_client", "behaviour/http/test_cells"),
         },
     ),

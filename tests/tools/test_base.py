@@ -161,7 +161,7 @@ def test_read_explains_what_it_cannot_read(ctx: ToolContext, tmp_path: Path) -> 
         ({"path": "bin"}, "'bin' is a binary file of 6 bytes"),
         ({"path": "none"}, "'none': no such file"),
         ({"path": "../x"}, "outside the workspace"),
-        ({"path": "d/x.py", "offset": 2}, "has 1 lines; offset 2 is past its end"),
+        ({"path": "d/x.py", "offset": 2}, "has 1 line; offset 2 is past its end"),
     ]
     for arguments, message in refusals:
         with pytest.raises(ToolFailure, match=message):

@@ -109,7 +109,7 @@ def test_write_shows_a_diff_and_writes_nothing(ctx: ToolContext, tmp_path: Path)
     assert shown.summary == "Replace a.txt (2 lines)"
     assert shown.diff == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
     created = BASE["write"].preview(ctx, {"path": "deep/b.txt", "content": "x"})
-    assert created.summary == "Create deep/b.txt (1 lines)"
+    assert created.summary == "Create deep/b.txt (1 line)"
     assert created.diff is not None
     assert "+x\n\\ No newline at end of file" in created.diff
     assert [one.name for one in tmp_path.rglob("*")] == ["a.txt"]

@@ -23,6 +23,7 @@ from .rules import (
     check_positive,
     check_read_only,
     check_tier,
+    check_types,
     check_version,
     suggested_name,
     tier_of,
@@ -137,10 +138,13 @@ class Tool(Generic[P, R_co]):
         """Where the tool was defined: `module:qualname`, with file and line if no import can reach that name."""
         function = underlying(self.fn)
         module, qualname = getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))
-        code = getattr(function, "__code__", None)
-        if code is not None and (module == "__main__" or "<" in qualname):
-            return f"{module}:{qualname} ({code.co_filename}:{code.co_firstlineno})"
-        return f"{module}:{qualname}"
+        return f"{module}:{qualname}{self.line if module == '__main__' or '<' in qualname else ''}"
+
+    @property
+    def line(self) -> str:
+        """The file and line of the function, as ` (file:line)`; "" if it has none."""
+        code = getattr(underlying(self.fn), "__code__", None)
+        return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
     @property
     def stranger(self) -> str:
@@ -264,11 +268,13 @@ class Tool(Generic[P, R_co]):
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
         check_known(self.name, options, ToolOptions.__annotations__)
+        check_types(self.name, options)
         self._options = options
         self.version = check_version(self.name, options.get("version", "1.0.0"))
         self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
         tier = options.get("tier")
+        check_choice(self.name, "tier", tier or PermissionTier.SYSTEM, tuple(PermissionTier))
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
         check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
         if getattr(options.get("annotations"), "read_only", None):

@@ -314,7 +314,8 @@ class ToolResult(_Frozen, Generic[R_co]):
     def unwrap(self) -> Any:
         """The output. Raises ToolFailed, which holds the error, if there is one.
 
-        The output has the type that the tool's function returns if that is a JSON type; `decoded` makes other types.
+        The output is JSON data, as it came out of the cell: a dataclass or a model is a dict. `decoded` makes it again:
+        `result.decoded(Report)`.
         """
         if self.error is not None:
             raise ToolFailed(self.error)

@@ -11,6 +11,7 @@ from toolcell.pool.run import Used
 from toolcell.usage_limits import UsageMeter
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
+from toolcell_tools.preview import counted
 
 from .approve import closed
 from .breaker import Breaker
@@ -87,10 +88,9 @@ async def _wait_for_turn(
     running = f"as many calls of {name!r} or of {caller.kind.value} sessions run as are allowed at the same time"
     refused_s = queue.refusal_s(turnstiles, caller.id, wall_s)
     if refused_s:
+        waiting = counted(len(queue), "call waits", "calls wait")
         return Overloaded(
-            message=(
-                f"The call was not queued: {running}, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
-            ),
+            message=(f"The call was not queued: {running}, and {waiting}. Try again in {refused_s:.2g} s."),
             retry_after_s=round(refused_s, 2),
         )
     began, has_entered = time.monotonic(), False

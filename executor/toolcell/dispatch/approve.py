@@ -277,7 +277,8 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
                 tasks.start_soon(put_to, approver, request, store, answered)
             found = await _taken(store, request.id, answered)
             tasks.cancel_scope.cancel()
-    return found or _Ending(Denied(f"Nobody approved the call within {wait_s:.4g} s."), "expired")
+    limit_s = round(request.expires_at - request.created_at, 3)  # the request may be older than this wait
+    return found or _Ending(Denied(f"Nobody approved the call within {limit_s:g} s."), "expired")
 
 
 async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:

@@ -68,7 +68,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
     _add_to_tally(caller.tally, call, used, result)
-    record(services, caller.id, call, route, result, used, outcome, run, secrets)
+    record(services, caller, call, route, result, used, outcome, run, secrets)
     return result
 
 
@@ -183,7 +183,7 @@ async def put_in_place(
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)
     record_without_run(
-        services, caller.id, call, tool.version, result.error, {"by": f"hook {by}"} if by else {}, result.display
+        services, caller, call, tool.version, result.error, {"by": f"hook {by}"} if by else {}, result.display
     )
     return result
 
@@ -197,7 +197,7 @@ def refused(
     intended: bool = False,
 ) -> ToolResult:
     """The result of a call that never reached a cell. It is recorded. `intended`: it has an intent in the journal."""
-    services, session_id = context.services, context.caller.id
+    services = context.services
     if context.caller.secrets.redaction is not None:
         error = redacted_error(error, context.caller.secrets.redaction)
     call = call._replace(tool=str(call.tool)[:64])
@@ -205,7 +205,7 @@ def refused(
     more: dict[str, object] = {}
     if services.durable is not None and not intended:
         more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
-    record_without_run(services, session_id, call, version, error, more)
+    record_without_run(services, context.caller, call, version, error, more)
     context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(
         error=error,
@@ -213,7 +213,7 @@ def refused(
         call_id=call.id,
         tool=call.tool,
         version=version,
-        session_id=session_id,
+        session_id=context.caller.id,
         sandbox=services.sandbox,
     )
 

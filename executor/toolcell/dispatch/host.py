@@ -37,6 +37,7 @@ from toolcell_tools.interrupts import Guard, cause_of, described, pass_on
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext
+from .record import secrets_of
 from .reports import tell_log, tell_progress
 
 MESSAGE_CHARS = 4_000
@@ -226,7 +227,8 @@ class _HostReporter:
         if not self.ended:
             context, call = self._context, self._call
             journal = context.services.journal
-            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log)
+            secrets = secrets_of(context.caller, call)
+            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log, secrets)
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace

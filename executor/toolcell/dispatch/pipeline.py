@@ -129,7 +129,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if in_its_place is not None:
         return await put_in_place(context, call, checks, route, in_its_place, by)
     if confirmed.pending:
-        unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, call))
+        unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, caller, call))
         return await concluded(context, call, checks, confirming.pending(unrun, confirmed.pending, confirmed.hint))
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
@@ -233,9 +233,9 @@ async def _on_host(
     except BaseException:
         if context.fate is not None:
             context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
-        record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
+        record_without_run(services, caller, call, tool.version, approve.closed(call.tool, caller.life), {})
         raise
-    return Ran(route, outcome, used, secrets_for_record(services, call))
+    return Ran(route, outcome, used, secrets_for_record(services, caller, call))
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

@@ -21,6 +21,7 @@ from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.preview import counted
 
 from .ahead import ForkingAhead
 from .budget import Budgets
@@ -479,8 +480,8 @@ class Pool:
         why, again_s = self._obstacle(run)
         again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
         message = (
-            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, and it has no place "
-            f"left in the queue: {why}. Try again in {again_s:.2g} s."
+            f"{counted(len(self.waiting), 'call waits', 'calls wait')} already, {own:,} of them of this session, and "
+            f"it has no place left in the queue: {why}. Try again in {again_s:.2g} s."
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
 

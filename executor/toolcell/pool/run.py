@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import anyio
 
@@ -279,6 +279,10 @@ class Run(ABC):
 
     def on_span(self, span: SpanStart | SpanEnd) -> None:  # noqa: B027
         """The tool has begun or ended a step of its work."""
+
+    def without_secrets(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a record of the call, without secrets."""
+        return data
 
     def on_queued(self) -> None:  # noqa: B027 - most owners need no word of it
         """No process is free, so the call waits."""

@@ -35,7 +35,7 @@ from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import counted, printable
 from toolcell_tools.result import ToolResult
 
 from .settings import Settings
@@ -162,7 +162,7 @@ class SessionCore:
 
     def __repr__(self) -> str:
         caller = self.caller
-        state = f"{len(self._children)} children" if not caller.life.closed else caller.life.state.value
+        state = counted(len(self._children), "child", "children") if not caller.life.closed else caller.life.state.value
         return f"<Session {caller.id} {caller.kind.value} of {'/'.join(caller.line)} · {state}>"
 
     # -- its place in the tree ----------------------------------------------------------------------------------------

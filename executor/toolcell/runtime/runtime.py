@@ -68,6 +68,7 @@ from toolcell.web_rules import SEEN
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.preview import counted
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
@@ -129,7 +130,8 @@ class Runtime:
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
-        return f"<Supervisor {len(self.settings.tools)} tools · {len(self._sessions)} sessions · {state}>"
+        has = f"{counted(len(self.settings.tools), 'tool')} · {counted(len(self._sessions), 'session')}"
+        return f"<Supervisor {has} · {state}>"
 
     # -- start and end ------------------------------------------------------------------------------------------------
 

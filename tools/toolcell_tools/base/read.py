@@ -9,6 +9,7 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.preview import counted
 from toolcell_tools.text_file import BINARY, BOM, SNIFFED_BYTES, flaw_of_text
 
 from .images import IMAGE_BYTES, IMAGE_SIDE, flaw_of, image_block, media_type_of
@@ -39,7 +40,7 @@ def read(
         _refuse_binary(file, start, path)
         shown, total = _window(file, offset, limit)
     if offset > total and not (total == 0 and offset == 1):
-        raise ToolFailure(f"{path!r} has {total:,} lines; offset {offset:,} is past its end")
+        raise ToolFailure(f"{path!r} has {counted(total, 'line')}; offset {offset:,} is past its end")
     last = offset + len(shown) - 1
     output: dict[str, object] = {
         "path": path,
@@ -51,7 +52,7 @@ def read(
     if any("\ufffd" in line for line in shown):
         output["note"] = "\ufffd stands for a byte that is not UTF-8, or for itself. A change keeps such bytes."
     if last < total:
-        output["more"] = f"{total - last:,} lines are left; read on with offset={last + 1}"
+        output["more"] = f"{counted(total - last, 'line is', 'lines are')} left; read on with offset={last + 1}"
     lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
     return Answer(output=output, display=f"Read {path}: {lines}")
 

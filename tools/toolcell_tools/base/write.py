@@ -8,7 +8,7 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
+from toolcell_tools.preview import DETAILS_CHARS, Preview, counted, fitted
 from toolcell_tools.text_file import decoded, lines_of
 
 from .diffs import diff_of_texts
@@ -26,7 +26,8 @@ def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
     except ToolFailure as failure:
         return Preview(f"Write {path}", f"The file that is there: {failure.message}.")
     verb = "Replace" if there else "Create"
-    return Preview(f"{verb} {path} ({len(lines_of(content)):,} lines)", diff=diff_of_texts(path, before, content))
+    lines = counted(len(lines_of(content)), "line")
+    return Preview(f"{verb} {path} ({lines})", diff=diff_of_texts(path, before, content))
 
 
 @tool(
@@ -44,4 +45,4 @@ def write(
     lines = len(lines_of(content))
     output = {"path": artifact.path, "action": artifact.kind, "bytes": artifact.size, "lines": lines}
     verb = "Created" if artifact.kind == "created" else "Replaced"
-    return Answer(output=output, display=f"{verb} {artifact.path} ({lines:,} lines)", artifacts=[artifact])
+    return Answer(output=output, display=f"{verb} {artifact.path} ({counted(lines, 'line')})", artifacts=[artifact])

@@ -10,7 +10,7 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview
+from toolcell_tools.preview import Preview, counted
 
 from .glob import compiled_glob
 from .outputs import MATCHES
@@ -68,7 +68,9 @@ def grep(
         output["skipped"] = (
             f"{tally.skipped:,} files could not be read or are larger than {MAX_FILE_BYTES // 1_048_576} MiB"
         )
-    display = f"Searched {tally.searched:,} files for {pattern}: {tally.total:,} {show}"
+    display = (
+        f"Searched {counted(tally.searched, 'file')} for {pattern}: {counted(tally.total, show.removesuffix('s'))}"
+    )
     return Answer(output=output, display=display)
 
 
@@ -119,7 +121,7 @@ def _files(
         before = tally.searched
         yield from _contents(directory, names, tally)
         if tally.searched // _REPORT_EVERY > before // _REPORT_EVERY:
-            ctx.progress(f"{tally.searched:,} files searched")
+            ctx.progress(f"{counted(tally.searched, 'file')} searched")
 
 
 def _contents(directory: WalkedDirectory, names: list[str], tally: _Tally) -> Iterator[tuple[str, bytes]]:
