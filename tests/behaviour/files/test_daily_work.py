@@ -181,3 +181,11 @@ async def test_npm_installs_packages_with_all_that_they_ship(sh: Sh, workspace: 
         "&& test -f node_modules/p8/conftest.py"
     )
     assert (workspace / "node_modules/p3/.vscode/settings.json").exists() and not quarantine.exists()
+
+
+async def test_java_compiles_and_runs_a_program(sh: Sh, workspace: Path) -> None:
+    (workspace / "A.java").write_text(
+        "public class A { public static void main(String[] a) { System.out.println(7); } }"
+    )
+    small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"
+    assert (await sh(f"JAVA_TOOL_OPTIONS='{small}' javac A.java 2>&1 && java {small} A")).strip().endswith("7")
