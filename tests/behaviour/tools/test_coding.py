@@ -209,6 +209,16 @@ def test_each_tool_has_a_preview_annotations_an_output_schema_and_examples(proje
         assert declaration.annotations.destructive is changes
 
 
+async def test_the_shell_is_bash_says_so_and_takes_commands_of_1_mib(main: Session, project: Path) -> None:
+    (declared,) = (tool for tool in await main.tools() if tool.name == "shell")
+    assert declared.parameters_schema["properties"]["command"]["description"] == "The command, for /bin/bash."
+    before, after = "wc -c <<'E'\n", "\nE\necho ${BASH##*/}"
+    command = before + "x" * (1_048_576 - len(before + after)) + after
+    assert (await output_of(main, "shell", command=command))["stdout"].split()[1] == "bash"
+    longer = await main.call("shell", {"command": f"{command} "})
+    assert longer.error is not None and "has 1,048,577 bytes, and at most 1,048,576 can be run" in longer.error.message
+
+
 async def test_a_repository_is_searched_as_git_grep_does(main: Session, project: Path) -> None:
     subprocess.run(["git", "init", "--quiet", project], check=True)
     lines = subprocess.run(
