@@ -127,6 +127,26 @@ async def test_a_name_that_is_not_unicode_does_not_hide_the_other_files(main: Se
     assert [match["path"] for match in found["matches"]] == ["bad\\xff.txt", "old.txt"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"caf\w+", [1, 5]),
+        ("na.ve", [1]),
+        (r"\d+", [3]),
+        ("(?i)привет", [2]),
+        (r"^\w+$", [4]),
+        (r"\u00e9\b", [1]),
+        ("[а-я]+", [2]),
+    ],
+)
+async def test_lines_in_any_script_and_encoding_are_found(
+    main: Session, project: Path, pattern: str, lines: list[int]
+) -> None:
+    (project / "text").write_bytes("café naïve\r\nПРИВЕТ мир\r\n١٢٣ digits\r\n日本語\r\n".encode() + b"cafs \xe9")
+    found = await output_of(main, "grep", pattern=pattern, path="./text")
+    assert [(match["path"], match["line"]) for match in found["matches"]] == [("text", line) for line in lines]
+
+
 async def test_a_worker_cannot_patch(main: Session, project: Path) -> None:
     worker = await main.open_child(SessionKind.WORKER)
     assert {"list", "glob", "grep"} <= {tool.name for tool in await worker.tools()}
