@@ -157,6 +157,23 @@ PACKAGED = """
 """
 
 
+@pytest.mark.parametrize("field", ["readable", "writable"])
+async def test_git_works_in_a_linked_work_tree_if_the_profile_names_the_repository(
+    supervisor: Supervisor, tmp_path: Path, field: str
+) -> None:
+    repository, linked = tmp_path / "project", tmp_path / "linked"
+    git(tmp_path, "init", "-q", str(repository))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "first")
+    git(repository, "worktree", "add", "-q", str(linked))
+    profile = PATIENT.replace(**{field: (str(repository / ".git"),)})
+    for kind, opened in (("without", PATIENT), (field, profile)):
+        session = await supervisor.open_session("main", workspace=linked, profile=opened)
+        command = f"touch new && git add new && git {WHO} commit -qm second; git log --format=%s"
+        output: Any = (await session.call("shell", {"command": command})).unwrap()
+        said = {"without": "", "readable": "first\n", "writable": "second\nfirst\n"}[kind]
+        assert (output["stdout"], output["exit_code"]) == (said, 0 if said else 128), output
+
+
 async def test_archives_are_unpacked_whole(sh: Sh, workspace: Path, quarantine: Path) -> None:
     with tarfile.open(workspace / "thing-1.tar.gz", "w:gz") as archive:
         for path in PACKAGED.split():
