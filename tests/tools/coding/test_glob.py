@@ -85,6 +85,18 @@ def test_a_glob_finds_the_files_that_pathlib_finds(
     assert found(root, pattern, path) == {str(each.relative_to(root)) for each in expected if each.is_file()}
 
 
+@pytest.mark.parametrize("depth", [1, 2, 10])
+@pytest.mark.parametrize("path", [".", "./src", "src//sub/", "ROOT", "ROOT/src/./sub", "src/../x"])
+def test_list_shows_the_entries_that_pathlib_finds(root: Path, path: str, depth: int) -> None:
+    (shows,) = (tool for tool in coding_tools() if tool.name == "list")
+    start = root / path.replace("ROOT", str(root))
+    answer = shows(context("main", workspace=root), path=str(start) if "ROOT" in path else path, depth=depth)
+    start = start.resolve()
+    expected = [each for each in start.rglob("*") if len(each.relative_to(start).parts) <= depth]
+    kinds = {str(each.relative_to(root)): "directory" if each.is_dir() else "file" for each in expected}
+    assert {entry["path"]: entry["kind"] for entry in answer.output["entries"]} == kinds
+
+
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [

@@ -46,8 +46,8 @@ def by_line(pattern: str, flags: int, data: bytes) -> list[tuple[int, str]]:
     lines = text.removeprefix("\ufeff").split("\n")
     if lines[-1] == "":
         lines.pop()
-    plain = [line.removesuffix("\r") for line in lines]
-    return [(number, line) for number, line in enumerate(plain, 1) if re.search(pattern, line, flags)]
+    plain, found = [line.removesuffix("\r") for line in lines], re.compile(pattern, flags).search
+    return [(number, line) for number, line in enumerate(plain, 1) if found(line)]
 
 
 @settings(max_examples=1000, deadline=None)
