@@ -237,6 +237,9 @@ async def test_the_shell_is_bash_says_so_and_takes_commands_of_1_mib(main: Sessi
     assert (await output_of(main, "shell", command=command))["stdout"].split()[1] == "bash"
     longer = await main.call("shell", {"command": f"{command} "})
     assert longer.error is not None and "has 1,048,577 bytes, and at most 1,048,576 can be run" in longer.error.message
+    longest = await main.call("shell", {"command": "x" * 20_000_000})  # more than a call carries
+    assert longest.error is not None and "has 20,000,0" in longest.error.message
+    assert "holds at most " in longest.error.message and "write what is large to a file" in longest.error.message
 
 
 async def test_a_repository_is_searched_as_git_grep_does(main: Session, project: Path) -> None:
