@@ -60,8 +60,11 @@ class Searcher:
     def __init__(self, source: str, needed: str, *, ignore_case: bool, context: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # FutureWarning of a set that contains a bracket
-            self._search = re.compile(source, re.MULTILINE | (re.IGNORECASE if ignore_case else 0)).search
-        self._at_once = _BY_LINE.search(source) is None
+            flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
+            self._search = self._search_ascii = re.compile(source, flags).search
+            self._at_once = _BY_LINE.search(source) is None
+            if self._at_once and source.isascii() and "\\s" not in source:  # \x1c is a space in Unicode alone
+                self._search_ascii = re.compile(source, flags | re.ASCII).search  # takes half the time for \w
         self._ignores_case = ignore_case
         if "\ufffd" in needed or (ignore_case and not needed.isascii()):  # U+017F is a lower-case S
             needed = ""
@@ -102,9 +105,10 @@ class Searcher:
 
     def _from_match_to_match(self, text: str) -> Iterator[tuple[int, int]]:
         """Where each line that matches begins and ends."""
+        search = self._search_ascii if text.isascii() else self._search
         at = 0
         while at < len(text):
-            found = self._search(text, at)
+            found = search(text, at)
             if found is None:
                 return
             begin = text.rfind("\n", 0, found.start()) + 1
@@ -112,7 +116,7 @@ class Searcher:
             if found.end() > end:  # the next searches may extend as far, or farther
                 yield from self._line_by_line(text, begin)
                 return
-            if begin < len(text) and self._search(text[begin:end]):
+            if begin < len(text) and search(text[begin:end]):
                 yield begin, end
             at = end + 1
 
