@@ -135,6 +135,9 @@ async def test_a_program_runs_as_subprocess_run_does(runtime: AbstractRuntime, m
     env = await runtime.execute(Command(command=["env"], env={"A": "x y"}, cwd="/tmp"))
     assert "A=x y" in env.stdout and "HOME=" not in env.stdout
     assert (await runtime.execute(Command(command="pwd", cwd="/tmp"))).stdout == "/tmp\n"
+    text = f": {'x' * 1_000_000}; [[ $A == 'x y' ]] && pwd"  # bash's, and longer than an argument may be
+    long = Command(command=text, shell=True, env={"A": "x y"}, cwd="/tmp")
+    assert (await runtime.execute(long)).stdout == "/tmp\n"
     with pytest.raises(NonZeroExitCodeError):
         await runtime.execute(Command(command=["false"], check=True))
     with pytest.raises(CommandTimeoutError):

@@ -14,7 +14,7 @@ from toolcell import forks
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
-from toolcell.wire.frames import Unpackable
+from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox import binding
@@ -370,7 +370,8 @@ class Pool:
         except Unpackable as error:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
-            run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
+            cure = "; write what is large to a file in parts, and name the file" if isinstance(error, TooLarge) else ""
+            run.end(Outcome(ending="error", reason="arguments", message=f"{error}{cure}"), _now())
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return

@@ -10,6 +10,7 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.paths import relative
 from toolcell_tools.preview import Preview, counted
 
 from .glob import compiled_glob
@@ -108,16 +109,13 @@ def _files(
             if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                 raise ToolFailure(f"{path!r} is larger than {MAX_FILE_BYTES:,} bytes; search it with a command")
             tally.searched += 1
-            yield path, file.read()
+            yield shown(relative(ctx.workspace.resolve("."), real)), file.read()
         return
-    included = None if include is None else compiled_glob(include)
-    start: int | None = None
+    included = None if include is None else compiled_glob(include, ctx.workspace, path).fullmatch
     for directory in walk(ctx.workspace, path, everything=everything):
-        start = len(directory.path) if start is None else start
-        below = directory.path[start:]
         names = directory.files
         if included is not None:
-            names = [name for name in names if included.fullmatch(f"{below}{name}")]
+            names = [name for name in names if included(f"{directory.path}{name}")]
         before = tally.searched
         yield from _contents(directory, names, tally)
         if tally.searched // _REPORT_EVERY > before // _REPORT_EVERY:
