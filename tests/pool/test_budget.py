@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.pool.budget import Account, Ask, Budgets, ByteBudget
-from toolcell.sizes import memory_of
+from toolcell.budget import Account, Ask, Budgets, ByteBudget, memory_of
 
 
 class Asked:

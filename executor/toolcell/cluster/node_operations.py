@@ -14,16 +14,15 @@ import anyio
 
 from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.budget import Account, Charge, memory_of
 from toolcell.credentials import credentials_of
 from toolcell.dispatch.answering import reply, room_for
 from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS
 from toolcell.journal.redact import without_secrets
-from toolcell.pool.budget import Account, Charge
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.pool.run import Run
 from toolcell.sessions import broker
 from toolcell.sessions.reading import RuledWeb
-from toolcell.sizes import memory_of
 from toolcell.web_rules import ALL
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request

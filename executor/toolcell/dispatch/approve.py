@@ -152,12 +152,12 @@ async def _answer(
     """The answer, and in words how it came about. Each step is recorded."""
     store = context.services.approvals()
     try:
-        standing = await in_thread(partial(store.covering, request))
+        standing, refused = await in_thread(partial(_earlier_answers, store, request))
         if standing is not None:
             words = f"approved by the standing approval {standing.id}"
             record_approval(context, request, words, by=standing.approved_by, standing=standing)
             return Approved(), "approved"
-        for id, why in await in_thread(partial(store.refused, request)):
+        for id, why in refused:
             record_approval(context, request, f"the approval {id} {why}", event="refused")
         kept = await submitted(context, request, declaration)
         try:
@@ -181,6 +181,16 @@ async def _answer(
         cause = cause.exceptions[0]
     record_approval(context, request, f"could not be asked: {cause}")
     return _NOT_PUT_UP, f"the request could not be kept: {cause}"
+
+
+def _earlier_answers(
+    store: Approvals, request: ApprovalRequest
+) -> tuple[StandingApproval | None, list[tuple[str, str]]]:
+    """The standing approval of this call, or the answers that nearly fit it. The thread that calls this also computes
+    the digest, because that takes long for large arguments."""
+    _ = request.digest
+    standing = store.covering(request)
+    return standing, [] if standing is not None else store.refused(request)
 
 
 def record_approval(
@@ -307,9 +317,10 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
     while True:
         now = store.changes()
         if now is None or now != seen:
+            is_ours = now is not None and seen is not None and now[0] == seen[0]
             seen = now
             try:
-                taken = await in_thread(partial(_take, store, id))
+                taken = await in_thread(partial(_take, store, id, is_ours=is_ours))
             except Unusable as error:
                 return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
             if taken is not None:
@@ -319,8 +330,13 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
             await answered.wait()
 
 
-def _take(store: Approvals, id: str) -> tuple[Approved | Denied, str, float | None] | None:
-    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable."""
+def _take(store: Approvals, id: str, *, is_ours: bool) -> tuple[Approved | Denied, str, float | None] | None:
+    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable.
+
+    `is_ours`: only this process has changed the store since the last look. Then a request that still waits is not
+    read, so the requests of one session cost the calls of another little."""
+    if is_ours and store.waits(id):
+        return None
     taken = store.take(id)
     return None if taken is None else (*taken, store.get(id).answered_at)
 

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from toolcell.budget import Charge
 from toolcell.journal import Journal, Record
-from toolcell.pool.budget import Charge
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 

@@ -20,7 +20,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.sizes import memory_of
+from toolcell.budget import memory_of
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
 
