@@ -11,6 +11,7 @@ What a cell sends waits for room in its pipes. What a caller brings is refused i
 Pure bookkeeping: no descriptor, no clock, no task. A request for room has a callback for when there is room.
 """
 
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,6 +25,26 @@ REQUEST_COST: Final = 6 * 1024
 MOST_A_BYTE: Final = 4
 """Bytes of memory per byte of a request after decoding: a str with a character above U+FFFF has 4 bytes per character
 (PEP 393). `wire.frames.WireLimits` bounds the other objects in a request."""
+
+MOST_VALUES: Final = 25_000
+"""The most values in the arguments of one call; larger data belongs in a file."""
+
+
+def is_beyond(value: object, most_chars: float = math.inf) -> bool:
+    """Whether a value is larger than the arguments of a call may be: it has more than `MOST_VALUES` values, or more
+    than `most_chars` characters. It looks at no more values than that, whatever the value is."""
+    values, chars, inside = MOST_VALUES, most_chars, [value]
+    while inside and values >= 0 and chars >= 0:
+        each = inside.pop()
+        if isinstance(each, str):
+            chars -= len(each)
+        elif isinstance(each, (Mapping, list, tuple)):
+            values -= len(each)  # pyright: ignore[reportUnknownArgumentType]
+            if values >= 0:
+                inside.extend(each)  # pyright: ignore[reportUnknownArgumentType]
+            if values >= 0 and isinstance(each, Mapping):
+                inside.extend(each.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return values < 0 or chars < 0
 
 
 def memory_of(value: object) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, final
 
+from toolcell.budget import MOST_VALUES
 from toolcell.errors import UsageError
 from toolcell.fast.frames import LONG
 from toolcell.fast.switches import is_on
@@ -25,7 +26,7 @@ from toolcell_tools.targets import UnresolvedReference
 from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = 25_000  # in the arguments of one call; larger data belongs in a file
+MAX_VALUES = MOST_VALUES
 MAX_EXPLAINED = 2_000_000
 """The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
 Each problem takes 12 µs and copies its value, even if the problem is not shown."""

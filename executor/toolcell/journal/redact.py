@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
+
+from toolcell.budget import is_beyond
 
 from .journal import Record
 
@@ -43,11 +46,15 @@ _ASSIGNED: Final = re.compile(
 
 
 NO_DIGEST: Final = "none: these arguments are no JSON data"
+TOO_LARGE: Final = "none: these arguments are too large"
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
 
 
-def digest_of(arguments: Mapping[str, Any]) -> str:
-    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`."""
+def digest_of(arguments: Mapping[str, Any], most_chars: float = math.inf) -> str:
+    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`. `TOO_LARGE` for
+    arguments that no call can have, or with more than `most_chars` characters."""
+    if is_beyond(arguments, most_chars):
+        return TOO_LARGE
     try:
         text = _canonical(arguments)
     except Exception:  # names that are no texts, too deep, inside itself, or the `repr` of an object of the program
@@ -95,7 +102,7 @@ def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
         return
     for name, value in arguments.items():
         if isinstance(value, str):
-            if len(value) >= 4 and is_secret(str(name)):
+            if len(value) >= 4 and (len(str(name)) > MOST_CHARS or is_secret(str(name))):
                 yield value
         elif isinstance(value, dict):
             yield from secrets_in(cast("dict[str, object]", value), depth + 1)
@@ -126,7 +133,8 @@ class ArgumentRedaction:
                 kept[f"(a name that is no text){len(kept)}"] = self._kept("", value)
             elif len(name) > NAME_CHARS:
                 self.is_complete = False
-                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value)
+                is_read = len(name) <= MOST_CHARS  # the value of a longer name may be secret, and is not kept
+                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value) if is_read else REDACTED
             else:
                 kept[name] = self._kept(name, value)
         return kept
@@ -174,9 +182,9 @@ class ArgumentRedaction:
         return kept
 
 
-def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_for_journal(arguments: Mapping[str, Any], *, most_chars: float = math.inf) -> dict[str, Any]:
     """The fields of a record for these arguments: a copy, and a digest if the copy is not complete. Otherwise
-    `with_digest` makes it of the copy when the record is read.
+    `with_digest` makes it of the copy when the record is read. `most_chars` is for `digest_of`.
     """
     try:
         if _is_plain(arguments):
@@ -185,7 +193,11 @@ def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
         pass
     redaction = ArgumentRedaction()
     kept = redaction.of(arguments)
-    return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}
+    return (
+        {"arguments": kept}
+        if redaction.is_complete
+        else {"arguments": kept, "digest": digest_of(arguments, most_chars)}
+    )
 
 
 def _is_plain(arguments: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from toolcell.budget import MIB, memory_of, oldest_beyond
+from toolcell.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell.errors import UsageError
 from toolcell.journal.cures import cure_of
 from toolcell.state.results import KeptCall, ResultStore
@@ -161,9 +161,11 @@ def size_of_result(result: ToolResult) -> int:
 
 
 def json_of(arguments: object) -> str:
-    """The arguments as JSON, to compare calls. Arguments that are no JSON data are unlike all others; their call is
-    refused later."""
+    """The arguments as JSON, to compare calls. Arguments that are no JSON data, or are too many values, are unlike all
+    others; their call is refused later."""
     try:
+        if is_beyond(arguments):
+            return f"too large: {uuid.uuid4().hex}"
         return json.dumps(arguments, sort_keys=True, default=repr)
     except Exception:  # also of an object's `repr`; RecursionError if too deep
         return f"no JSON data: {uuid.uuid4().hex}"

@@ -1,6 +1,8 @@
 """What waits for one session is bounded in bytes, so its flood is refused, and a quiet session goes on."""
 
+import tracemalloc
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import pytest
 from tests.helpers import until
 
 from toolcell import CallTask, Overloaded, PermissionDenied, Session, Supervisor, ToolResult, tool
+from toolcell.journal.reading import JournalReader
+from toolcell.journal.redact import TOO_LARGE
+from toolcell.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 MIB = 1024 * 1024
@@ -132,3 +137,38 @@ def known(supervisor: Supervisor, tasks: list[CallTask]) -> int:
         except Exception as error:
             assert "There is no task" in str(error)
     return found
+
+
+LARGE: dict[str, Any] = {
+    "a list": {"text": list(range(2_000_000))},
+    "lists": {"text": [[1]] * 2_000_000},
+    "names": {str(number): number for number in range(500_000)},
+    "nested": {"text": {"a": [{"b": list(range(1_000_000))}]}},
+    "6 Mx in a name": {"x" * 6 * MIB: 1},
+    "6 Mx in a text": {"seconds": "x" * 6 * MIB},
+}
+
+
+async def test_a_refusal_costs_what_its_bound_allows_whatever_the_arguments(workspace: Path, tmp_path: Path) -> None:
+    costs: dict[str, int] = {}
+    async with Supervisor([rest], state=tmp_path / "state") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        asks: dict[str, Any] = {
+            "call": session.call,
+            "keyed call": partial(session.call, idempotency_key="k"),
+            "task": lambda name, arguments: session.start(name, arguments).result(),
+        }
+        for (name, arguments), tool_name, ask in product(LARGE.items(), ("rest", "nothing"), asks):
+            if "x" in name and (tool_name, ask) != ("nothing", "call"):
+                continue  # the check of a text and its digest take as many bytes as the text
+            tracemalloc.start()
+            try:
+                result = await asks[ask](tool_name, arguments)
+                costs[f"{name}, {tool_name}, {ask}"] = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert result.error is not None and result.error.kind in ("validation", "unknown_tool")
+    assert max(costs.values()) < MIB, costs
+    log = StateDirectory(tmp_path / "state")
+    ends = [each.record for each in JournalReader(log.log, log.database).entries() if each.record.kind == "call"]
+    assert len(ends) == len(costs) and {each.data["digest"] for each in ends} == {TOO_LARGE}
