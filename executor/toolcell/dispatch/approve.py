@@ -20,6 +20,7 @@ from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, D
 from toolcell.approvals.store import Unusable
 from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.budget import REQUEST_COST, Charge
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
@@ -225,20 +226,26 @@ def record_approval(
 
 
 def show(context: CallContext, text: str) -> None:
-    """Show the question to the channels that cannot answer it."""
+    """Show the question to the channels that cannot answer it. Channels that are slow are not shown all of them."""
     services, caller = context.services, context.caller
     sender = "/".join((*caller.line, caller.id))
     for channel in caller.onlookers:
-        services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s)
+        charge = services.pool.budgets.requests.hold(caller.id, REQUEST_COST + len(text))
+        if charge is None:
+            _log.warning("%r is not shown that approval is asked for %s: too many questions wait", channel, sender)
+        else:
+            services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s, charge)
 
 
-async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> None:
+async def _sent(channel: Channel, text: str, sender: str, timeout_s: float, charge: Charge) -> None:
     with anyio.move_on_after(timeout_s):
         try:
             async with Guard():
                 await channel.send(text, sender=sender)
         except Exception:  # this is only a notice; the approver is asked elsewhere
             _log.exception("%r could not show that approval is asked for %s", channel, sender)
+        finally:
+            charge.release()
 
 
 async def _until_closed(

@@ -344,7 +344,7 @@ async def test_the_head_of_a_request_is_bounded(serve: Serve) -> None:
             raise AssertionError("10 MB of headers were taken")
 
 
-async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> None:
+async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve() as url, httpx2.AsyncClient(timeout=PATIENCE_S) as http:
         large = rpc("initialize", **INITIALIZE["params"] | {"capabilities": {"experimental": {"x" * 100_000: {}}}})
         assert (await http.post(url, json=large, headers=HEADERS)).status_code == 413
@@ -354,6 +354,10 @@ async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> N
         for length, is_taken in ((2_000, True), (1_000_000, False)):
             told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + "a" * length), headers=known)
             assert ("URI has at most" not in told.text) is is_taken
+        monkeypatch.setattr("toolcell.mcp.server.listening.URIS_CHARS", 5_000)
+        for letter, is_taken in (("a", True), ("b", True), ("c", False), ("b", True)):
+            told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + letter * 2_000), headers=known)
+            assert ("too long together" not in told.text) is is_taken
 
 
 async def test_a_request_of_many_small_objects_is_refused(serve: Serve) -> None:
