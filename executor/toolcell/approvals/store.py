@@ -90,7 +90,7 @@ class Approvals:
             self._ended.update(self._file.read())
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
-        self._waited: set[str] = set()  # requests for which a call of this process waits
+        self._waited: dict[str, int] = {}  # requests for which a call of this process waits, and their changes here
         self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
         self._changes = 0
         self.is_ending = False
@@ -189,14 +189,14 @@ class Approvals:
             if for_session or pattern is not None:
                 standing = _standing(request, pattern, now=self._table.now(), for_s=for_s, by=by)
                 self._table.add_standing(standing)
-            self._table.answer(entry.id, Approved(arguments, payload), by)
+            self._answer(entry.id, Approved(arguments, payload), by)
             return standing
 
     def deny(self, id: str, message: str = "", *, by: str = "") -> None:
         """Deny a pending request. The model reads `message`. Raises UsageError."""
         with self._changing():
             entry, _request = self._answerable(id)
-            self._table.answer(entry.id, Denied(message), by)
+            self._answer(entry.id, Denied(message), by)
 
     def withdraw(self, id: str) -> None:
         """End a request whose answer was not used. The call that waits for it is denied. Raises UsageError."""
@@ -204,8 +204,7 @@ class Approvals:
             entry = self._found(id)
             if entry.state in _OVER:
                 raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
-            self._end(entry.id, "withdrawn")
-            self._table.mark_withdrawn(entry.id)
+            self._withdraw(entry.id)
 
     def standing(self) -> list[StandingApproval]:
         """The standing approvals that hold now."""
@@ -232,7 +231,7 @@ class Approvals:
                 if id not in self._waited and not self._is_over(id):
                     entry = self._table.entry(id)
                     if entry is not None and entry.request is not None and not differences(entry.request, request):
-                        self._waited.add(id)
+                        self._waited[id] = 0
                         return entry.request
             questions = self._table.questions(request.session_id, request.tool)
             if request.asks == "confirmation" and questions >= MAX_QUESTIONS:
@@ -244,7 +243,7 @@ class Approvals:
                     "Answer or withdraw some of them."
                 )
             kept = self._table.add(request, text)
-            self._waited.add(request.id)
+            self._waited[request.id] = 0
             return kept
 
     def now(self) -> float:
@@ -265,26 +264,19 @@ class Approvals:
             while self._closed:
                 entry = self._table.entry(self._closed[0])
                 if entry is not None and entry.state not in _OVER:
-                    self._end(entry.id, "withdrawn")
-                    self._table.mark_withdrawn(entry.id)
+                    self._withdraw(entry.id)
                 self._closed.popleft()  # only now: after an error, the end of the supervisor tries again
 
     def leave(self, id: str) -> None:
         """Note that no call waits for the request any more."""
-        self._waited.discard(id)
+        self._waited.pop(id, None)
 
     def answer(self, id: str, answer: Approved | Denied, by: str) -> None:
         """Keep an approver's answer, unless the request has got another one or was withdrawn."""
         with self._changing():
             entry = self._table.entry(id)
             if entry is not None and entry.state == "pending":
-                self._table.answer(id, answer, by)
-
-    def waits(self, id: str) -> bool:
-        """Whether a request takes an answer. It costs little and looks at the row's state only, so it is no proof
-        against an edited row: `take` is."""
-        with self._reading():
-            return self._table.is_unanswered(id)
+                self._answer(id, answer, by)
 
     def take(self, id: str) -> tuple[Approved | Denied, str] | None:
         """The answer and who gave it; the answer is used by this. None if there is none yet. Raises Unusable."""
@@ -390,14 +382,15 @@ class Approvals:
         self._told |= self._ended
         return found
 
-    def changes(self) -> tuple[int, int] | None:
-        """A value that is another one after each change, by this process or another. None if that is not known at this
-        moment; it never waits."""
+    def changes(self, id: str | None = None) -> tuple[int, int] | None:
+        """A value that is another one after each change by another process, and after each change by this one, or with
+        an `id` each that concerns this request, for which a call waits. None if that is not known at this moment; it
+        never waits."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
             with told(APPROVALS):
-                return self._table.version(), self._changes
+                return self._table.version(), self._changes if id is None else self._waited.get(id, 0)
         finally:
             self._lock.release()
 
@@ -413,6 +406,19 @@ class Approvals:
         with self._reading(), self._table.transaction():
             yield
             self._changes += 1
+
+    def _answer(self, id: str, answer: Approved | Denied, by: str) -> None:
+        self._table.answer(id, answer, by)
+        self._note_change(id)
+
+    def _withdraw(self, id: str) -> None:
+        self._end(id, "withdrawn")
+        self._table.mark_withdrawn(id)
+        self._note_change(id)
+
+    def _note_change(self, id: str) -> None:
+        if id in self._waited:
+            self._waited[id] += 1
 
     def _end(self, id: str, how: EndedBy) -> None:
         """Note an end in the file, before the database has it. Raises OSError."""

@@ -175,10 +175,6 @@ class ApprovalTable:
     def entry(self, id: str) -> ApprovalEntry | None:
         return next(iter(self._entries("id = ?", id)), None)
 
-    def is_unanswered(self, id: str) -> bool:
-        """Whether the request can be answered, by its state alone."""
-        return bool(self._column(f"SELECT 1 FROM requests WHERE id = ? AND {_UNANSWERED}", id, self.now()))
-
     def about(self, id: str) -> tuple[str, str, str]:
         """The session, call and tool of a request, "" if there is none."""
         query = "SELECT session, call, tool FROM requests WHERE id = ?"

@@ -322,12 +322,11 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
     """Wait for the answer in the store, which another process may give."""
     seen: tuple[int, int] | None = None
     while True:
-        now = store.changes()
+        now = store.changes(id)
         if now is None or now != seen:
-            is_ours = now is not None and seen is not None and now[0] == seen[0]
             seen = now
             try:
-                taken = await in_thread(partial(_take, store, id, is_ours=is_ours))
+                taken = await in_thread(partial(_take, store, id))
             except Unusable as error:
                 return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
             if taken is not None:
@@ -337,13 +336,8 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
             await answered.wait()
 
 
-def _take(store: Approvals, id: str, *, is_ours: bool) -> tuple[Approved | Denied, str, float | None] | None:
-    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable.
-
-    `is_ours`: only this process has changed the store since the last look. Then a request that still waits is not
-    read, so the requests of one session cost the calls of another little."""
-    if is_ours and store.waits(id):
-        return None
+def _take(store: Approvals, id: str) -> tuple[Approved | Denied, str, float | None] | None:
+    """The answer, who gave it, and when. The answer is used by this. None if there is none yet. Raises Unusable."""
     taken = store.take(id)
     return None if taken is None else (*taken, store.get(id).answered_at)
 
