@@ -227,14 +227,13 @@ class Approvals:
         request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
         with self._changing():
             self._table.prune(self._kept_s)
-            for id in self._table.unused(request.same_call, request.asks):
+            for id in self._table.unused(request):
                 if id not in self._waited and not self._is_over(id):
                     entry = self._table.entry(id)
                     if entry is not None and entry.request is not None and not differences(entry.request, request):
                         self._waited[id] = 0
                         return entry.request
-            questions = self._table.questions(request.session_id, request.tool)
-            if request.asks == "confirmation" and questions >= MAX_QUESTIONS:
+            if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
                 raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
             text = text_of(request, schema)
             if not self._has_room(request.session_id, COST + len(text)):
@@ -309,7 +308,7 @@ class Approvals:
         confirmation."""
         with self._changing():
             self._note_ended()
-            for id in reversed(self._table.unused(request.same_call, "confirmation")):
+            for id in reversed(self._table.unused(request)):
                 entry = None if self._is_over(id) else self._table.entry(id)
                 asked = None if entry is None else entry.request
                 if entry is None or asked is None or asked.asks != "confirmation" or _of_another_call(asked, request):
@@ -434,6 +433,10 @@ class Approvals:
     def _is_over(self, id: str) -> bool:
         """Whether a request is used or withdrawn, whatever its row says."""
         return id in self._used or id in self._ended
+
+    def _questions(self, like: ApprovalRequest) -> int:
+        """How many confirmations of this tool are pending in this session."""
+        return self._table.questions(like.session_id, like.tool)
 
     def _has_room(self, session_id: str, bytes: int) -> bool:
         """Whether the session may have another open request of so many bytes."""

@@ -34,14 +34,9 @@ CREATE TABLE IF NOT EXISTS requests (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS by_tool ON requests (tool, created_at, bytes);
 CREATE INDEX IF NOT EXISTS by_expiry ON requests (expires_at);
-CREATE INDEX IF NOT EXISTS by_age ON requests (created_at, bytes, used_at, withdrawn_at, expires_at);
-CREATE INDEX IF NOT EXISTS unused ON requests (same_call, asks, created_at, id, expires_at, used_at, withdrawn_at)
+CREATE INDEX IF NOT EXISTS open ON requests
+    (session, same_call, asks, created_at, id, tool, bytes, expires_at, used_at, withdrawn_at)
     WHERE used_at IS NULL AND withdrawn_at IS NULL;
-CREATE INDEX IF NOT EXISTS open ON requests (session, bytes, expires_at, used_at, withdrawn_at)
-    WHERE used_at IS NULL AND withdrawn_at IS NULL;
-CREATE INDEX IF NOT EXISTS unanswered ON requests (session, tool, asks, expires_at)
-    WHERE answer IS NULL AND withdrawn_at IS NULL;
-CREATE INDEX IF NOT EXISTS withdrawn ON requests (id, withdrawn_at) WHERE withdrawn_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS standing (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL,
     revoked_at REAL, state_signature BLOB
@@ -55,8 +50,8 @@ REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
 )  # fmt: skip
 """The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
 signed less, can be put in."""
-_UNANSWERED: Final = "answer IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
 _UNUSED: Final = "used_at IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
+_UNANSWERED: Final = f"answer IS NULL AND {_UNUSED}"
 COST: Final = 32 * 1024
 """Bytes that a request takes besides its text: its row, and the tasks and the objects of the call that waits for it."""
 COMPARED_BYTES: Final = 16 * 1024
@@ -162,10 +157,11 @@ class ApprovalTable:
         end = id[:-1] + chr(ord(id[-1]) + 1)
         return self._column("SELECT id FROM requests WHERE id >= ? AND id < ?", id, end)
 
-    def unused(self, same_call: str, asks: str) -> list[str]:
-        """The ids of a call's requests that are not used, withdrawn or expired, oldest first."""
-        query = f"SELECT id FROM requests WHERE same_call = ? AND asks = ? AND {_UNUSED} ORDER BY created_at"
-        return self._column(query, same_call, asks, self.now())
+    def unused(self, request: ApprovalRequest) -> list[str]:
+        """The ids of the requests of the same call that are not used, withdrawn or expired, oldest first."""
+        where = f"session = ? AND same_call = ? AND asks = ? AND {_UNUSED}"
+        values = (request.session_id, request.same_call, request.asks, self.now())
+        return self._column(f"SELECT id FROM requests WHERE {where} ORDER BY created_at", *values)
 
     def last(self, tool: str, number: int) -> list[ApprovalEntry]:
         """The tool's last requests of at most `COMPARED_BYTES`."""
@@ -220,13 +216,15 @@ class ApprovalTable:
 
     def pending(self) -> int:
         """The number of requests that can be answered."""
-        (number,) = self._column(f"SELECT count(*) FROM requests INDEXED BY unanswered WHERE {_UNANSWERED}", self.now())
+        (number,) = self._column(f"SELECT count(*) FROM requests INDEXED BY open WHERE {_UNANSWERED}", self.now())
         return int(number)
 
     def questions(self, session: str, tool: str) -> int:
         """The number of confirmations that can be answered, of one tool in one session."""
         where = f"session = ? AND tool = ? AND asks = 'confirmation' AND {_UNANSWERED}"
-        (number,) = self._column(f"SELECT count(*) FROM requests WHERE {where}", session, tool, self.now())
+        (number,) = self._column(
+            f"SELECT count(*) FROM requests INDEXED BY open WHERE {where}", session, tool, self.now()
+        )
         return int(number)
 
     def bytes_by_session(self) -> list[tuple[str, int]]:

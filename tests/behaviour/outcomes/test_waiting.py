@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.helpers import until
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import CallTask, Overloaded, PermissionDenied, Session, Supervisor, ToolResult, tool
 from toolcell.journal.reading import JournalReader
@@ -48,11 +48,13 @@ def of_4_mib(number: int) -> str:
 async def test_arguments_of_waiting_tasks_are_bounded_by_session(workspace: Path) -> None:
     async with Supervisor([rest], max_cells=3) as supervisor:
         flood, quiet = [await supervisor.open_session("main", workspace=workspace) for _ in range(2)]
+        await quiet.call("rest", {"seconds": 0.0})  # so that the flood leaves it a place
         tasks = [
             flood.start("rest", {"seconds": 3600.0, "text": of_4_mib(each)}, timeout=3600.0) for each in range(FLOOD)
         ]
         await until(lambda: sum(each.status == "failed" for each in tasks) >= FLOOD - 16)
-        assert (await quiet.call("rest", {"seconds": 0.0, "text": "x" * 900_000})).output == 900_000
+        result = await quiet.call("rest", {"seconds": 0.0, "text": "x" * 900_000}, timeout=PATIENCE_S)
+        assert result.output == 900_000, result
         refused = [each for each in tasks if each.status == "failed"]
         assert 0 < len(tasks) - len(refused) <= 16, "64 MiB, and the reserve of 1 MiB"
         for each in refused:
