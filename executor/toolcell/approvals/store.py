@@ -373,7 +373,9 @@ class Approvals:
             with told(APPROVALS):
                 noted = dict[str, EndedBy]() if self._file is None else self._file.read()
                 known = {**noted, **dict(self._table.ended())}
-                found = [(id, how, self._table.about(id)) for id, how in known.items() if id not in self._told]
+                new = [(id, how) for id, how in known.items() if id not in self._told]
+                found: list[tuple[str, EndedBy, tuple[str, str, str]]]
+                found = [(id, how, self._table.about(id)) for id, how in new]
         finally:
             self._lock.release()
         self._looked_at = changes
