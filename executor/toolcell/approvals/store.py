@@ -369,13 +369,14 @@ class Approvals:
         changes = self.changes()
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
-        found: list[tuple[str, EndedBy, tuple[str, str, str]]] = []
         try:
             with told(APPROVALS):
                 noted = dict[str, EndedBy]() if self._file is None else self._file.read()
-                known = {**noted, **dict(self._table.ended())}
-                for id in [id for id in known if id not in self._told]:
-                    found.append((id, known[id], self._table.about(id)))
+                known: dict[str, EndedBy] = dict(noted)
+                known.update(self._table.ended())
+                found: list[tuple[str, EndedBy, tuple[str, str, str]]] = [
+                    (id, known[id], self._table.about(id)) for id in known if id not in self._told
+                ]
         finally:
             self._lock.release()
         self._looked_at = changes
