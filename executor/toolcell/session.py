@@ -23,6 +23,7 @@ from . import misuse
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
+from .budget import is_beyond
 from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
@@ -467,7 +468,8 @@ class Session(OfOneProcess):
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         named = core.name_of(name)
         try:
-            arguments: Mapping[str, Any] = {} if args is None else deepcopy(args)  # the task begins later
+            # The task begins later. It refuses arguments that are too large, so they are not copied.
+            arguments: Mapping[str, Any] = {} if args is None else args if is_beyond(args) else deepcopy(args)
         except Exception as error:  # of an object of the program, or too deep
             raise UsageError(f"The arguments cannot be copied: {type(error).__name__}. Pass JSON data.") from error
 

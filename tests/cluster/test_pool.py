@@ -17,6 +17,7 @@ from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
+from toolcell.budget import Budgets
 from toolcell.cluster.demand import MachineDemand
 from toolcell.cluster.members import Member
 from toolcell.cluster.node import Node
@@ -25,7 +26,6 @@ from toolcell.cluster.pool import ClusterPool
 from toolcell.journal import Record
 from toolcell.journal.durable import interrupted
 from toolcell.journal.reading import JournalReader
-from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.runtime.overview import problems_of
 from toolcell.supervisor import runtime_of

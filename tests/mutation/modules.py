@@ -109,6 +109,7 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell",
         {
+            "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
             "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
             "profile": held("test_profile", "config/test_narrowing"),
@@ -274,7 +275,6 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/pool",
         {
             "plan": held("pool/test_plan", "behaviour/calls/test_concurrency", "behaviour/pool/test_kept"),
-            "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
             "outbox": held("pool/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
         },

@@ -13,16 +13,15 @@ from typing import Any, Final, cast
 import anyio
 
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.budget import Account, Charge, memory_of
 from toolcell.credentials import credentials_of
 from toolcell.dispatch.answering import reply, room_for
 from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS
-from toolcell.pool.budget import Account, Charge
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.pool.run import Run
 from toolcell.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.reading import RuledWeb
-from toolcell.sizes import memory_of
 from toolcell.web_rules import ALL
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 
 from toolcell import forks
+from toolcell.budget import Budgets
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
-from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter

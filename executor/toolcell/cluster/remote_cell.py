@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from toolcell.pool.budget import Account, Ask, Charge
+from toolcell.budget import Account, Ask, Charge
 from toolcell.pool.capture import EMPTY, Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell

@@ -1,4 +1,5 @@
-"""Admit a call: usage limits, the circuit breaker and concurrency limits. Most calls need none of these."""
+"""Admit a call: the budget of large arguments, usage limits, the circuit breaker and concurrency limits. Most calls
+need none of these."""
 
 import time
 from dataclasses import dataclass
@@ -6,6 +7,7 @@ from typing import Final
 
 import anyio
 
+from toolcell.budget import Charge
 from toolcell.journal import Record
 from toolcell.pool.run import Used
 from toolcell.usage_limits import UsageMeter
@@ -19,6 +21,18 @@ from .services import Caller, Services
 from .turnstile import Queue, Turnstile
 
 BUSY_RETRY_S: Final = 1.0
+
+
+def held(services: Services, caller: Caller, bytes: int) -> Charge | Overloaded:
+    """Count the arguments of a call in the budget of its session, until they are released."""
+    charge = services.pool.budgets.arguments.hold(caller.id, bytes)
+    if charge is not None:
+        return charge
+    message = (
+        f"The call was not started: its arguments take {bytes:,} bytes, and those of the calls that have begun leave "
+        "no room for them. Try again when some of these calls have ended."
+    )
+    return Overloaded(message=message, retry_after_s=BUSY_RETRY_S)
 
 
 @dataclass(slots=True)

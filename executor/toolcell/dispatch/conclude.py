@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from toolcell.budget import is_beyond
 from toolcell.call import ToolCall
 from toolcell.pool.run import Used
 from toolcell.sessions.data import SessionData
@@ -205,6 +206,8 @@ def refused(
     more: dict[str, object] = {}
     if services.durable is not None and not intended:
         more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
+        if is_beyond(call.arguments):
+            call = call._replace(arguments={})  # validation has stopped, so the error quotes none of the values
     record_without_run(services, context.caller, call, version, error, more)
     context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(

@@ -18,7 +18,7 @@ from toolcell_tools.interrupts import Guard
 from toolcell_tools.result import ToolResult
 
 from . import approve, confirming, hooks, host
-from .admit import Admission, admit
+from .admit import Admission, admit, held
 from .catalog import Checks
 from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
@@ -62,11 +62,8 @@ async def dispatch(
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
-    """Make one attempt at a call, step by step. The first attempt has `number` 1.
-
-    The steps of a call without hooks, approval and limits are here, because each function takes time. The others are
-    functions below.
-    """
+    """Make one attempt at a call, step by step. The first attempt has `number` 1. Large arguments are counted in the
+    budget of the session until the call ends."""
     services, caller, routes, call_id = context[:4]
     # resolve
     tool = caller.toolbox.found(name)
@@ -85,7 +82,24 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if type(valid) is not Valid:  # isinstance() of a model takes ten times as long
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = made(ToolCall, (call_id, name, valid.arguments, number, caller.data.info, offer.declaration))
-    packed = valid.packed
+    if not valid.bytes:
+        return await _after_validation(context, tool, offer, call, valid.packed)
+    charge = held(services, caller, valid.bytes)
+    if isinstance(charge, ErrorBase):
+        return refused(context, call, tool, charge)
+    try:
+        return await _after_validation(context, tool, offer, call, valid.packed)
+    finally:
+        charge.release()
+
+
+async def _after_validation(
+    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, packed: bytes | None
+) -> ToolResult:
+    """The steps after validation. Those of a call without hooks, approval and limits are here, because each function
+    takes time. The others are functions below."""
+    services, caller, routes, call_id = context[:4]
+    checks = offer.checks
     # before hooks
     in_its_place: ToolResult | None = None
     by = ""

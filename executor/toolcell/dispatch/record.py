@@ -23,6 +23,8 @@ from .services import Caller, Services, agent_facts
 TRACEBACK_CHARS = 20_000
 DISPLAY_CHARS = 1_000
 MOST_ARTIFACTS = 50
+REFUSED_CHARS = 1024 * 1024
+"""The most characters of a refused call's arguments of which a digest is made."""
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -175,7 +177,7 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
         "session_kind": str(caller.kind),
     }
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
-        facts |= arguments_for_journal(call.arguments)
+        facts |= arguments_for_journal(call.arguments, most_chars=REFUSED_CHARS)
     return facts
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar, cast
 
+from toolcell.budget import Charge
 from toolcell.journal import Journal, Record
-from toolcell.pool.budget import Charge
 from toolcell.redaction import Redaction
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable

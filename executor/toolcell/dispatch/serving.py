@@ -13,10 +13,10 @@ import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
+from toolcell.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.lifetime import WITHIN
-from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
@@ -25,7 +25,6 @@ from toolcell.sessions import broker
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.protection import Watch
-from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork

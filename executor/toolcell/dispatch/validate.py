@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, final
 
+from toolcell.budget import MOST_VALUES
 from toolcell.errors import UsageError
 from toolcell.fast.frames import LONG
 from toolcell.fast.switches import is_on
@@ -25,7 +26,7 @@ from toolcell_tools.targets import UnresolvedReference
 from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = 25_000  # in the arguments of one call; larger data belongs in a file
+MAX_VALUES = MOST_VALUES
 MAX_EXPLAINED = 2_000_000
 """The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
 Each problem takes 12 µs and copies its value, even if the problem is not shown."""
@@ -39,12 +40,20 @@ class _CompiledSchema(Protocol):
     def validate(self, instance: object) -> None: ...
 
 
+UNCOUNTED = 64 * 1024
+"""The size of arguments that are in no byte budget, because the number of waiting calls is bounded."""
+_VALUE_BYTES = 64
+"""What a value takes beside its characters, about: an entry of a list or dict, and a number."""
+
+
 @final
 class Valid(NamedTuple):
-    """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it."""
+    """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it. `bytes`
+    is about the memory that they take if it is more than `UNCOUNTED`, otherwise 0."""
 
     arguments: dict[str, Any]
     packed: bytes | None = None
+    bytes: int = 0
 
 
 class Validator:
@@ -88,7 +97,7 @@ class Validator:
             return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
         found = self.problems(instance, values + chars // CHARS) if self._asserts else None
-        return self._error(found) if found else Valid(instance)
+        return self._error(found) if found else Valid(instance, bytes=_counted(values, chars))
 
     def _at_once(self, arguments: Any) -> Valid | None:
         """As `check`, for a flat schema, without a Python step for each value; None if the full check is needed.
@@ -98,6 +107,8 @@ class Validator:
         if _type_of(arguments) is not dict:
             return None
         room = MAX_VALUES - len(arguments)
+        if room < 0:
+            return None
         copy: dict[str, Any] = arguments.copy()
         for key, value in arguments.items():
             kind = _type_of(value)
@@ -117,7 +128,7 @@ class Validator:
             return None
         if data is None or values + len(data) // CHARS > self._most:
             return None
-        return made(Valid, (copy, data))
+        return made(Valid, (copy, data, _counted(values, len(data))))
 
     def check_output(self, value: object) -> str | None:
         """The problems of a result, which is plain JSON data; None if it fits the schema."""
@@ -159,6 +170,11 @@ class Validator:
     def _error(self, found: list[Problem]) -> ValidationError:
         message = explained(found)[:MAX_MESSAGE_CHARS]
         return ValidationError(message=message, field=found[0].field or None, parameters_schema=self.schema)
+
+
+def _counted(values: int, chars: int) -> int:
+    size = values * _VALUE_BYTES + chars
+    return size if size > UNCOUNTED else 0
 
 
 def _kind(value: object) -> str:

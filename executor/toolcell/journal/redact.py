@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from toolcell.budget import is_beyond
 from toolcell.redaction import LEAST_CHARS, REDACTED, Redaction, is_secret, is_suspect, without_secrets
 
 from .journal import Record
@@ -17,11 +19,15 @@ NAME_CHARS: Final = 64
 MOST_PLAIN: Final = 16
 _DEEPEST: Final = 64  # deeper arguments are refused
 NO_DIGEST: Final = "none: these arguments are no JSON data"
+TOO_LARGE: Final = "none: these arguments are too large"
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
 
 
-def digest_of(arguments: Mapping[str, Any]) -> str:
-    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`."""
+def digest_of(arguments: Mapping[str, Any], most_chars: float = math.inf) -> str:
+    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`. `TOO_LARGE` for
+    arguments that no call can have, or with more than `most_chars` characters."""
+    if is_beyond(arguments, most_chars):
+        return TOO_LARGE
     try:
         text = _canonical(arguments)
     except Exception:  # names that are no texts, too deep, inside itself, or the `repr` of an object of the program
@@ -35,7 +41,7 @@ def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
         return
     for name, value in arguments.items():
         if isinstance(value, str):
-            if len(value) >= 4 and is_secret(str(name)):
+            if len(value) >= 4 and (len(str(name)) > MOST_CHARS or is_secret(str(name))):
                 yield value
         elif isinstance(value, dict):
             yield from secrets_in(cast("dict[str, object]", value), depth + 1)
@@ -68,7 +74,8 @@ class ArgumentRedaction:
                 kept[f"(a name that is no text){len(kept)}"] = self._kept("", value)
             elif len(name) > NAME_CHARS:
                 self.is_complete = False
-                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value)
+                is_read = len(name) <= MOST_CHARS  # the value of a longer name may be secret, and is not kept
+                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value) if is_read else REDACTED
             else:
                 kept[name] = self._kept(name, value)
         return kept
@@ -117,9 +124,12 @@ class ArgumentRedaction:
         return kept
 
 
-def arguments_for_journal(arguments: Mapping[str, Any], known: Redaction | None = None) -> dict[str, Any]:
+def arguments_for_journal(
+    arguments: Mapping[str, Any], known: Redaction | None = None, *, most_chars: float = math.inf
+) -> dict[str, Any]:
     """The fields of a record for these arguments: a copy, and a digest if the copy is not complete. Otherwise
-    `with_digest` makes it of the copy when the record is read. `known` are secrets that texts may repeat.
+    `with_digest` makes it of the copy when the record is read. `known` are secrets that texts may repeat. `most_chars`
+    is for `digest_of`.
     """
     try:
         if known is None and _is_plain(arguments):
@@ -128,7 +138,11 @@ def arguments_for_journal(arguments: Mapping[str, Any], known: Redaction | None 
         pass
     redaction = ArgumentRedaction(known=known)
     kept = redaction.of(arguments)
-    return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}
+    return (
+        {"arguments": kept}
+        if redaction.is_complete
+        else {"arguments": kept, "digest": digest_of(arguments, most_chars)}
+    )
 
 
 def _is_plain(arguments: Mapping[str, Any]) -> bool:

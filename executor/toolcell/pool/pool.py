@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from toolcell import forks
+from toolcell.budget import Budgets
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
@@ -24,7 +25,6 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.preview import counted
 
 from .ahead import ForkingAhead
-from .budget import Budgets
 from .cell import Cell, Snapshot, State
 from .cell.interface import WATCH_S
 from .deadlines import Deadline, Deadlines, Patience

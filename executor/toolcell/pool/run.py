@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import anyio
 
+from toolcell.budget import Account, Charge
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Failed, Log, Output, Progress, Request, SpanEnd, SpanStart
@@ -16,7 +17,6 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bound
 
-from .budget import Account, Charge
 from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter

@@ -232,7 +232,7 @@ class Runtime:
         before."""
         task, is_new = self.tasks.begin(session_id, id, asked, call_id, self._results)
         if is_new:
-            self.in_background(task.run, partial(call, task.call_id), self._results)
+            self.in_background(self.tasks.run, task, partial(call, task.call_id), self._results)
         return task
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
@@ -337,9 +337,8 @@ class Runtime:
         store is not valid."""
         if self._approvals is None or self._durable is None:
             return
-        for id, how, request in self._approvals.newly_ended():
-            session_id, call_id = ("", "") if request is None else (request.session_id, request.call_id)
-            data = {"event": how, "tool": "" if request is None else request.tool, "request": id, "answer": how}
+        for id, how, (session_id, call_id, tool) in self._approvals.newly_ended():
+            data = {"event": how, "tool": tool, "request": id, "answer": how}
             self._durable.write(Record("approval", session_id, call_id, data))
 
     def _overview(self) -> dict[str, Any]:
