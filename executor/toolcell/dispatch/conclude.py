@@ -37,7 +37,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     shown = outcome
-    if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
+    if outcome.ending == "error" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
     result, malformed = result_of(route, call, shown, used)
     of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
