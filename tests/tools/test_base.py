@@ -107,49 +107,44 @@ def test_without_its_handle_a_tool_says_what_is_missing(
 def test_read_numbers_the_lines_and_says_how_to_read_on(ctx: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     result = call(ctx, "read", path="a.txt", offset=3, limit=2)
-    assert result.output == {
-        "path": "a.txt",
-        "content": "3\tline 3\n4\tline 4",
-        "start_line": 3,
-        "end_line": 4,
-        "total_lines": 10,
-        "more": "6 lines are left; read on with offset=5",
-    }
+    assert result.output == "3\tline 3\n4\tline 4\n[6 lines are left; read on with offset=5]"
     assert result.display == "Read a.txt: lines 3 to 4 of 10"
-    assert "more" not in call(ctx, "read", path="a.txt").output
+    assert call(ctx, "read", path="a.txt").output.endswith("\n10\tline 10")
 
 
 def test_read_stops_at_2000_lines_and_at_a_window_that_the_model_gets_whole(ctx: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "many").write_text("x\n" * 5_000)
-    assert call(ctx, "read", path="many").output["end_line"] == 2_000
+    assert call(ctx, "read", path="many").output.endswith("\n2000\tx\n[3,000 lines are left; read on with offset=2001]")
     (tmp_path / "wide").write_text(("y" * 999 + "\n") * 500)
     result = call(ctx, "read", path="wide")
-    assert 50 < result.output["end_line"] < 100
-    assert result.output["more"].endswith(f"read on with offset={result.output['end_line'] + 1}")
+    *_, last, more = result.output.split("\n")
+    number = int(last.partition("\t")[0])
+    assert 50 < number < 100 and more == f"[{500 - number} lines are left; read on with offset={number + 1}]"
     assert "kept" not in result.for_model()
 
 
 def test_read_cuts_a_very_long_line_and_counts_the_cut(ctx: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("z" * 3_000_000 + "\nnext")
-    content = call(ctx, "read", path="long").output["content"].split("\n")
+    content = call(ctx, "read", path="long").output.split("\n")
     assert content[0].endswith("z [… 2,992,000 bytes of this line left out …]")
     assert content[1] == "2\tnext"
 
 
 @pytest.mark.parametrize(
-    ("data", "content", "total"),
+    ("data", "shown"),
     [
-        (b"", "", 0),
-        (b"\n", "1\t", 1),
-        (b"a\r\nb", "1\ta\n2\tb", 2),
-        (b"\xef\xbb\xbfa\n", "1\ta", 1),
-        (b"a\xffb", "1\ta\ufffdb", 1),
+        (b"", "[a is empty]"),
+        (b"\n", "1\t"),
+        (b"a\r\nb", "1\ta\n2\tb"),
+        (b"\xef\xbb\xbfa\n", "1\ta"),
+        (b"a\xffb", "1\ta\ufffdb"),
+        (b'\treturn "\\n"\n', '1\t\treturn "\\n"'),
     ],
 )
-def test_read_shows_all_sorts_of_text(ctx: ToolContext, tmp_path: Path, data: bytes, content: str, total: int) -> None:
+def test_read_shows_all_sorts_of_text_as_it_is(ctx: ToolContext, tmp_path: Path, data: bytes, shown: str) -> None:
     (tmp_path / "a").write_bytes(data)
-    output = call(ctx, "read", path="a").output
-    assert (output["content"], output["total_lines"]) == (content, total)
+    result = call(ctx, "read", path="a")
+    assert result.output == result.for_model() == shown
 
 
 def test_read_explains_what_it_cannot_read(ctx: ToolContext, tmp_path: Path) -> None:

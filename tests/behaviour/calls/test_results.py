@@ -278,7 +278,7 @@ async def test_a_long_output_is_whole_in_the_workspace_and_the_model_reads_on_th
     assert f"of {len(result.encoded()):,} bytes" in shown
     assert f"the rest is artifact '{artifact.path}', in the workspace" in shown
     read = await main.call("read", {"path": artifact.path, "offset": LINES - 1})
-    assert read.unwrap()["content"] == f"{LINES - 1}\tline {LINES - 1}\n{LINES}\tline {LINES}"
+    assert read.unwrap() == f"{LINES - 1}\tline {LINES - 1}\n{LINES}\tline {LINES}"
     assert (workspace / ".toolcell/.gitignore").read_text() == "*\n"
 
 

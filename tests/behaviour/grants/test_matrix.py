@@ -161,7 +161,7 @@ TOOLS = [
         PermissionTier.READ_ONLY,
         frozenset({C.READ}),
         lambda stage: {"path": "notes.txt", "offset": 2},
-        lambda stage, result: "second line" in result.output["content"] and result.output["total_lines"] == 2,
+        lambda stage, result: result.output == "2\tsecond line",
         worker_may=True,
     ),
     Tool(

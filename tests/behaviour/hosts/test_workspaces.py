@@ -73,7 +73,7 @@ def test_a_result_says_whether_this_cell_had_id_mapped_mounts(found: Found, requ
 @pytest.mark.root
 def test_on_a_read_only_mount_reading_works_and_writing_is_an_error(found: Found) -> None:
     tried = found["read-only"]
-    assert tried["read"]["content"] == "1\thello"
+    assert tried["read"] == "1\thello"
     assert tried["save"]["kind"] == "execution" and "read-only" in tried["save"]["message"]
     assert "Read-only file system" in tried["shell"]["stderr"]
 

@@ -16,7 +16,7 @@ __all__ = ["read"]
 
 LINE_LIMIT = 2_000
 LINE_BYTES = 8_000  # a longer line is cut, and a note counts the bytes left out
-WINDOW_BYTES = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
+WINDOW_BYTES = 60_000  # less than ToolResult.for_model keeps
 _CHUNK = 1_048_576
 _SNIFF = 8_192
 
@@ -41,17 +41,10 @@ def read(
     if offset > total and not (total == 0 and offset == 1):
         raise ToolFailure(f"{path!r} has {total:,} lines; offset {offset:,} is past its end")
     last = offset + len(shown) - 1
-    output: dict[str, object] = {
-        "path": path,
-        "content": "\n".join(shown),
-        "start_line": offset,
-        "end_line": last,
-        "total_lines": total,
-    }
-    if last < total:
-        output["more"] = f"{total - last:,} lines are left; read on with offset={last + 1}"
-    lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
-    return Answer(output=output, display=f"Read {path}: {lines}")
+    if not total:
+        return Answer(output=f"[{path} is empty]", display=f"Read {path}: it is empty")
+    more = f"\n[{total - last:,} lines are left; read on with offset={last + 1}]" if last < total else ""
+    return Answer("\n".join(shown) + more, f"Read {path}: lines {offset:,} to {last:,} of {total:,}")
 
 
 def _refuse_directory(ctx: ToolContext, path: str) -> None:

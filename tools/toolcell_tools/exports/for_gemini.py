@@ -156,7 +156,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(found, "name"), found.get("args"), call_id if isinstance(call_id, str) else "")
 
 
-def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
     """A part with a functionResponse: `output` or `error`, the content's texts, and images as inline data. Maps and
     lists stay what they are, and notices stand beside them; any other output is text.
     """
@@ -169,7 +169,7 @@ def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any
         return {"functionResponse": response}
     data, notices = structured_output(result), result.told_notices()
     output: object = output_text(result) if data is None else data
-    said = [in_text(block) for block in result.content if not _shown(block)]
+    said = [in_text(block) for block in blocks_of(result) if not _shown(block)]
     response["response"] = ({} if output == "" else {"output": output}) | ({"content": said} if said else {})
     if data is not None and notices:
         response["response"]["notices"] = notices

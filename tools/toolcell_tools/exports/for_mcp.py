@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
 from toolcell_tools.declaration import ToolDeclaration
@@ -119,16 +119,17 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(payload, "name"), payload.get("arguments"), "")
 
 
-def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A CallToolResult. Output that is no object is wrapped in `{"result": …}` as structured content."""
+def _render(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
+    """A CallToolResult. Of a tool with an output schema, the output is structured content too, wrapped in
+    `{"result": …}` if the schema is of no object."""
     text = output_text(result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content.extend(map(_block, blocks_of(result)))
     rendered: dict[str, Any] = {"content": content, "isError": result.is_error}
-    if not result.is_error and (wrapped or result.output is not None):
-        output: object = result.output
-        whole = isinstance(output, dict) and not wrapped
-        rendered["structuredContent"] = cast("Any", output) if whole else {"result": output}
+    output: object = result.output
+    is_text = not wrapped and isinstance(output, str | None)  # the content has it, and no schema of an object fits it
+    if wrapped is not None and not result.is_error and not is_text:
+        rendered["structuredContent"] = output if isinstance(output, dict) and not wrapped else {"result": output}
     return rendered
 
 

@@ -76,7 +76,7 @@ def scenario(stage: DemoStage) -> tuple[Act, ...]:
 
 def project(stage: DemoStage) -> tuple[Step, ...]:
     return (
-        step("main", "read", {"path": "README.md"}, has(total_lines=4)),
+        step("main", "read", {"path": "README.md"}, mentions("4\t")),
         step("main", "shell", {"command": TESTS}, has(exit_code=1)),
         step("main", "memory_store", {"text": FACT, "tags": ["tax"]}, works()),
         step("main", "web_search", {"query": "round half up"}, mentions(f"{stage.origin}/rounding")),
@@ -189,4 +189,4 @@ def worker(stage: DemoStage) -> tuple[Step, ...]:
 
 
 def afterwards() -> tuple[Step, ...]:
-    return tuple(step(who, "read", {"path": "README.md"}, has(total_lines=4)) for who in ("main", "branch", "worker"))
+    return tuple(step(who, "read", {"path": "README.md"}, mentions("4\t")) for who in ("main", "branch", "worker"))
