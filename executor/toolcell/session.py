@@ -140,8 +140,9 @@ class Session:
 
     @property
     def reports(self) -> tuple[CallReport, ...]:
-        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. The
-        last 100."""
+        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. Of
+        a session without a parent, also its own calls whose arguments did not fit three times in a row. The last
+        100."""
         return tuple(self._core.caller.tally.reports)
 
     @property
@@ -289,6 +290,7 @@ class Session:
                 on_log,
                 None,
                 approver,
+                core.caller.malformed.begun(),
             ),
         )
         telemetry = core.services.telemetry
@@ -348,6 +350,7 @@ class Session:
 
         from .batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
+            counted,
             lost,
             parsed,
             placeholder,
@@ -377,12 +380,13 @@ class Session:
                     raise
                 # Otherwise the program's code has cancelled the task of this call. It must not end the others.
 
-        async with anyio.create_task_group() as tasks:
-            for index, call in enumerate(asked):
-                if isinstance(call, ModelCall):
-                    tasks.start_soon(one, index, call)
-                else:
-                    results[index] = refused(call, core.caller.id)
+        with core.caller.malformed.batch():
+            async with anyio.create_task_group() as tasks:
+                for index, call in enumerate(asked):
+                    if isinstance(call, ModelCall):
+                        tasks.start_soon(one, index, call)
+                    else:
+                        results[index] = counted(refused(call, core.caller.id), core, export)
         ordered = tuple(results.get(index) or lost(call, core.caller.id) for index, call in enumerate(asked))
         return BatchResult(ordered, tuple(map(placeholder, asked)), export)
 

@@ -39,6 +39,7 @@ from toolcell_tools.raised import Raised, invalid, raised
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext
+from .malformed import leave_batch
 from .reports import tell_log, tell_progress
 
 PROGRESS_CHARS = 1_000
@@ -90,7 +91,7 @@ async def _run(
     try:
         with anyio.move_on_after(wall_s), work.scope:
             async with caller.life.host_turn if tool.declaration.annotations.sequential else nullcontext():
-                outcome = await _attempt(context, tool, call, given, reporter)
+                outcome = await _attempt(context, tool, call, given, reporter, work)
     finally:
         reporter.ended = True
     if work.scope.cancelled_caught:
@@ -102,7 +103,12 @@ async def _run(
 
 
 async def _attempt(
-    context: CallContext, tool: Tool[..., Any], call: ToolCall, given: HostContext[object], reporter: "_HostReporter"
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    given: HostContext[object],
+    reporter: "_HostReporter",
+    work: Work,
 ) -> Outcome:
     try:
         arguments = tool.bind(call.arguments, given)
@@ -124,7 +130,7 @@ async def _attempt(
     try:
         async with Guard():
             if tool.is_async:
-                value = await _in_own_task(partial(tool.fn, **arguments))
+                value = await _in_own_task(partial(tool.fn, **arguments), work)
             else:
                 try:
                     (value,) = await in_thread(run_it, abandon=True, limiter=context.services.host_threads)
@@ -132,7 +138,7 @@ async def _attempt(
                     if began and not ended:
                         context.services.in_background(_outlived, call, lambda: ended)
                 if inspect.isawaitable(value):  # a lambda that calls a client's async method
-                    value = await _in_own_task(lambda: value)
+                    value = await _in_own_task(lambda: value, work)
             if reporter.has_asked:
                 raise went_on(tool.name)
             encoded = encode_return(tool.encoded(value), ())
@@ -158,7 +164,7 @@ class _CancelledItself(Exception):
     """A tool has requested the cancellation of its own task."""
 
 
-async def _in_own_task(run: Callable[[], Awaitable[Any]]) -> Any:
+async def _in_own_task(run: Callable[[], Awaitable[Any]], work: Work) -> Any:
     """Await the tool in a task of its own, so that it cannot request the cancellation of its caller's: a tool may do so
     itself, and before Python 3.13 a TaskGroup whose task fails does not take its request back (gh-116720)."""
     result: Any = None
@@ -166,6 +172,8 @@ async def _in_own_task(run: Callable[[], Awaitable[Any]]) -> Any:
 
     async def attempt() -> None:
         nonlocal result, error
+        leave_batch()
+        work.goes_on_in_this_task()
         try:
             result = await run()
         except BaseException as failure:

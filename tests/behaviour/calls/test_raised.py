@@ -144,7 +144,7 @@ async def test_a_model_reads_the_words_of_what_was_raised_in_groups_and_as_cause
         if isinstance(error, ExecutionError):
             assert error.data == data, case
         if case.startswith("a denial"):
-            assert error.missing == (Capability.WRITE,), case
+            assert error.model_dump()["missing"] == (Capability.WRITE,), case
 
 
 @pytest.mark.parametrize("name", ["in_a_cell", "on_the_host"])

@@ -59,7 +59,7 @@ async def reader(session: Session, request: str) -> AsyncIterator[str]:
     seen.append(session)
     yield "I shall read it."
     result = await session.call("read", {"path": request})
-    yield str(result.output["content"]) if result.error is None else f"I could not: {result.error.message}"
+    yield str(result.output) if result.error is None else f"I could not: {result.error.message}"
 
 
 async def writer(session: Session, request: str) -> str:
