@@ -83,7 +83,7 @@ def find_example() -> Script:
     (found,) = yield [("grep", {"pattern": r"content of (\S+)", "include": "README*"})]
     (match,) = found.unwrap()["matches"]
     (page,) = yield [("read", {"path": match["path"], "offset": match["line"]})]
-    lines = [line.partition("\t")[2] for line in page.unwrap()["content"].splitlines()]
+    lines = [line.partition("\t")[2] for line in page.unwrap().splitlines()]
     indented = [line for line in lines[: lines.index("then you can do:")] if line.strip()]
     return {"file": match["text"].split()[-1], "content": "".join(line[4:] + "\n" for line in indented)}
 

@@ -108,7 +108,7 @@ async def test_a_tool_runs_in_a_cell_and_the_model_gets_its_value(main: Session)
     result = await agent_of(main, script).run("go")
     assert result.output == "done" and (main.workspace / "a").read_text() == "b"
     (told,) = script.told()
-    assert told.content["content"] == "1\tb" and told.metadata.call_id == "c2"
+    assert told.content == "1\tb" and told.metadata.call_id == "c2"
 
 
 async def test_the_model_sees_schemas_descriptions_and_what_must_run_alone(main: Session) -> None:

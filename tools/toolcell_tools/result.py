@@ -14,7 +14,6 @@ from typing_extensions import TypeVar
 
 from .artifact import Artifact
 from .content import AudioBlock, Content, ImageBlock, TextBlock
-from .encode import in_utf8
 from .errors import CutShort, ToolError, ToolFailed
 from .json_types import Json
 from .pending import Pending
@@ -297,7 +296,7 @@ class ToolResult(_Frozen, Generic[R_co]):
             return _json(self.told_error())
         told = [_told(block).encode() for block in self.content]
         output: object = self.output
-        text = in_utf8(output).encode() if isinstance(output, str) else _json(output)
+        text = output.encode("utf-8", "backslashreplace") if isinstance(output, str) else _json(output)
         return b"\n".join(told if told and output is None else [text, *told])
 
     def told_error(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Dialect:
     providers: frozenset[str]
     names: NameRule
     parse: Callable[[Mapping[str, Any]], RawCall]
-    render: Callable[[ModelCall, ToolResult, bool | None], dict[str, Any]]
+    render: Callable[[ModelCall, ToolResult, bool], dict[str, Any]]
     parameters: NameRule | None = None
     description_chars: int | None = None
     outputs: bool = False
@@ -79,11 +79,11 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Written:
-    """One exported tool. `wrapped`: whether its output is sent as `{"result": …}`; None if it has no output schema."""
+    """One exported tool. `wrapped`: its output is sent as `{"result": …}`."""
 
     tool: dict[str, Any]
     parameters: Parameters
-    wrapped: bool | None = None
+    wrapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Export:
     report: Report
     _dialect: Dialect = field(repr=False)
     _codecs: Mapping[str, Codec] = field(repr=False)
-    _wrapped: Mapping[str, bool] = field(repr=False)
+    _wrapped: frozenset[str] = field(repr=False)
 
     def decode(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The tool's own arguments, from the arguments of a call. `name` is the exported name or the tool's own.
@@ -119,7 +119,7 @@ class Export:
 
     def result_for(self, call: ModelCall, result: ToolResult) -> dict[str, Any]:
         """The result of `call` in the form that the provider expects."""
-        return self._dialect.render(call, result, self._wrapped.get(call.name))
+        return self._dialect.render(call, result, call.name in self._wrapped)
 
 
 def assemble(
@@ -136,7 +136,7 @@ def assemble(
     names = fit_names((one.name for one in declarations), dialect.names, taken)
     own: list[dict[str, Any]] = []
     codecs: dict[str, Codec] = {}
-    wrapped: dict[str, bool] = {}
+    wrapped: set[str] = set()
     for declaration in declarations:
         name = declaration.name
         exported = names.exported(name)
@@ -156,12 +156,12 @@ def assemble(
         if declaration.output_schema is not None and not dialect.outputs:
             findings.append(lost_output(declaration, dialect.name))
         codecs[name] = Codec(entry.parameters.marked, entry.parameters.renamed)
-        if entry.wrapped is not None:
-            wrapped[name] = entry.wrapped
+        if entry.wrapped:
+            wrapped.add(name)
     forward = {name: names.exported(name) for name in codecs}
     forward |= {one.name: str(one.definition.get("name", one.name)) for one in passed}
     tools = arrange(own, [dict(one.definition) for one in passed])
-    return Export(dialect.name, tools, NameMap(forward), Report(tuple(findings)), dialect, codecs, wrapped)
+    return Export(dialect.name, tools, NameMap(forward), Report(tuple(findings)), dialect, codecs, frozenset(wrapped))
 
 
 def _sorted(

@@ -143,7 +143,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(payload, "name"), payload.get("input"), text_of(payload, "id"))
 
 
-def _render(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A tool_result block. Its text blocks are never empty, because the API refuses empty ones."""
     content: list[dict[str, Any]] = []
     text = output_text(result)

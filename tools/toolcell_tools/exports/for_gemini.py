@@ -156,7 +156,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(found, "name"), found.get("args"), call_id if isinstance(call_id, str) else "")
 
 
-def _render(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A part with a functionResponse: `output` or `error`, the content's texts, and images as inline data. Maps and
     lists stay what they are, and notices stand beside them; any other output is text.
     """

@@ -119,16 +119,16 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(payload, "name"), payload.get("arguments"), "")
 
 
-def _render(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
-    """A CallToolResult. Of a tool with an output schema, the output is structured content too, wrapped in
-    `{"result": …}` if the schema is of no object."""
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+    """A CallToolResult. Structured content is the output of a tool with an output schema, and any other output that is
+    no text, wrapped in `{"result": …}` if it is no object."""
     text = output_text(result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content.extend(map(_block, blocks_of(result)))
     rendered: dict[str, Any] = {"content": content, "isError": result.is_error}
     output: object = result.output
-    is_text = not wrapped and isinstance(output, str | None)  # the content has it, and no schema of an object fits it
-    if wrapped is not None and not result.is_error and not is_text:
+    is_text = not wrapped and isinstance(output, str | None)  # without an output schema; the content has it
+    if not result.is_error and not is_text:
         rendered["structuredContent"] = output if isinstance(output, dict) and not wrapped else {"result": output}
     return rendered
 

@@ -213,13 +213,13 @@ def _parse_response(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(name, payload.get("arguments"), call_id)
 
 
-def _render_chat(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
+def _render_chat(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A tool message. It holds only text, so media are named and not shown."""
     parts = [output_text(result), *map(in_text, blocks_of(result))]
     return {"role": "tool", "tool_call_id": call.call_id, "content": "\n\n".join(part for part in parts if part)}
 
 
-def _render_response(call: ModelCall, result: ToolResult, wrapped: bool | None) -> dict[str, Any]:
+def _render_response(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A function_call_output or custom_tool_call_output item: text, or parts if there are images."""
     parts: list[dict[str, Any]] = []
     text = output_text(result)
