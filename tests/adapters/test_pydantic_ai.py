@@ -152,6 +152,15 @@ async def test_arguments_that_never_fit_use_up_the_retries(main: Session) -> Non
         await agent_of(main, script).run("go")
 
 
+async def test_the_third_turn_of_arguments_that_do_not_fit_is_a_failure_whatever_the_agent_would_retry(
+    main: Session,
+) -> None:
+    script = Script(*[[call("pay", {"amount": "much"}, f"c{turn}")] for turn in range(3)])
+    assert (await agent_of(main, script, retries=9).run("go")).output == "done"
+    told = [one for message in script.seen[-1] for one in message.parts if isinstance(one, ToolReturnPart)]
+    assert [one.outcome for one in told] == ["retried", "retried", "failed"]
+
+
 async def test_a_picture_is_binary_content(main: Session) -> None:
     (told,) = await told_of(main, call("picture", {}))
     drawn, image = told.content
