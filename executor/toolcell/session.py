@@ -142,8 +142,9 @@ class Session(OfOneProcess):
 
     @property
     def reports(self) -> tuple[CallReport, ...]:
-        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. The
-        last 100."""
+        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. Of
+        a session without a parent, also its own calls whose arguments did not fit three times in a row. The last
+        100."""
         return tuple(self._core.caller.tally.reports)
 
     @property
@@ -294,6 +295,7 @@ class Session(OfOneProcess):
                 on_log,
                 None,
                 approver,
+                core.caller.malformed.begun(),
             ),
         )
         telemetry = core.services.telemetry
@@ -353,6 +355,7 @@ class Session(OfOneProcess):
 
         from .batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
+            counted,
             lost,
             parsed,
             placeholder,
@@ -382,12 +385,13 @@ class Session(OfOneProcess):
                     raise
                 # Otherwise the program's code has cancelled the task of this call. It must not end the others.
 
-        async with anyio.create_task_group() as tasks:
-            for index, call in enumerate(asked):
-                if isinstance(call, ModelCall):
-                    tasks.start_soon(one, index, call)
-                else:
-                    results[index] = refused(call, core.caller.id)
+        with core.caller.malformed.batch():
+            async with anyio.create_task_group() as tasks:
+                for index, call in enumerate(asked):
+                    if isinstance(call, ModelCall):
+                        tasks.start_soon(one, index, call)
+                    else:
+                        results[index] = counted(refused(call, core.caller.id), core, export)
         ordered = tuple(results.get(index) or lost(call, core.caller.id) for index, call in enumerate(asked))
         return BatchResult(ordered, tuple(map(placeholder, asked)), export)
 

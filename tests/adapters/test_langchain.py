@@ -156,7 +156,7 @@ async def test_no_name_of_an_argument_means_anything_to_python(main: Session) ->
 
 
 async def test_the_call_id_is_the_framework_s(main: Session) -> None:
-    assert (await told_of(main, ("call_id", {})))["c1"].content == '"c1"'
+    assert (await told_of(main, ("call_id", {})))["c1"].content == "c1"
 
 
 async def test_calls_of_one_turn_run_side_by_side(main: Session) -> None:

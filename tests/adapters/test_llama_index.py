@@ -195,7 +195,7 @@ async def test_parallel_calls_run_side_by_side_and_one_may_fail(main: Session) -
 
 async def test_a_tool_that_returns_directly_is_the_agent_s_answer(main: Session) -> None:
     handler, model = await start(main, ("greet", {"owl": {"name": "Ann"}}))
-    assert str(await handler) == '"hello Ann"' and len(model.turns) == 1
+    assert str(await handler) == "hello Ann" and len(model.turns) == 1
 
 
 @pytest.mark.parametrize(

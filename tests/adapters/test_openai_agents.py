@@ -90,7 +90,7 @@ async def told_of(session: Session, *calls: Any) -> dict[str, Any]:
 
 async def test_a_tool_runs_in_a_cell(main: Session) -> None:
     told = await told_of(main, call("write", {"path": "a", "content": "b"}), call("call_id", {}, "call_7"))
-    assert (main.workspace / "a").read_text() == "b" and told["call_7"] == '"call_7"'
+    assert (main.workspace / "a").read_text() == "b" and told["call_7"] == "call_7"
 
 
 async def test_one_tool_by_its_name_has_the_session_s_schema(main: Session) -> None:

@@ -108,7 +108,7 @@ async def test_a_tool_runs_in_a_cell_and_the_model_gets_its_value(main: Session)
     result = await agent_of(main, script).run("go")
     assert result.output == "done" and (main.workspace / "a").read_text() == "b"
     (told,) = script.told()
-    assert told.content["content"] == "1\tb" and told.metadata.call_id == "c2"
+    assert told.content.endswith("\n1\tb") and told.metadata.call_id == "c2"
 
 
 async def test_the_model_sees_schemas_descriptions_and_what_must_run_alone(main: Session) -> None:
@@ -150,6 +150,15 @@ async def test_arguments_that_never_fit_use_up_the_retries(main: Session) -> Non
     script = Script(*[[call("pay", {"amount": "much"})]] * 3)
     with pytest.raises(UnexpectedModelBehavior, match="pay"):
         await agent_of(main, script).run("go")
+
+
+async def test_the_third_turn_of_arguments_that_do_not_fit_is_a_failure_whatever_the_agent_would_retry(
+    main: Session,
+) -> None:
+    script = Script(*[[call("pay", {"amount": "much"}, f"c{turn}")] for turn in range(3)])
+    assert (await agent_of(main, script, retries=9).run("go")).output == "done"
+    told = [one for message in script.seen[-1] for one in message.parts if isinstance(one, ToolReturnPart)]
+    assert [one.outcome for one in told] == ["retried", "retried", "failed"]
 
 
 async def test_a_picture_is_binary_content(main: Session) -> None:

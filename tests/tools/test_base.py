@@ -116,6 +116,7 @@ def test_read_numbers_the_lines_and_says_how_to_read_on(ctx: ToolContext, tmp_pa
         "more": "6 lines are left; read on with offset=5",
     }
     assert result.display == "Read a.txt: lines 3 to 4 of 10"
+    assert result.for_model().endswith('"more":"6 lines are left; read on with offset=5"}\n3\tline 3\n4\tline 4')
     assert "more" not in call(ctx, "read", path="a.txt").output
 
 

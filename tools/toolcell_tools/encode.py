@@ -49,9 +49,9 @@ def in_utf8(text: str, errors: str = "backslashreplace") -> str:
 def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
     """`{"output", "display", "artifacts", "content"}` for what a tool returned, as plain JSON data.
 
-    A ToolResult gives all four, and "signals", as `Signal` objects, if it has any. Any other value is the output, and
-    the display is derived from it. `recorded` are the artifacts that handles recorded; each is added unless the tool
-    names the same path. Raises Unencodable.
+    A ToolResult gives all four, and if it has them, "signals", as `Signal` objects, and "text_member". Any other value
+    is the output, and the display is derived from it. `recorded` are the artifacts that handles recorded; each is added
+    unless the tool names the same path. Raises Unencodable.
     """
     if type(value) is str:
         text = value if value.isascii() else _checked(value)
@@ -62,7 +62,8 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
         output = encode_json(value.output)
         artifacts = _artifacts(value.artifacts, recorded)
         content: list[Any] = encode_json(value.content) if value.content else []
-        return {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
+        encoded = {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
+        return encoded | {"text_member": value.text_member} if value.text_member else encoded
     result_module = sys.modules.get("toolcell_tools.result")
     if result_module is not None and isinstance(value, result_module.ToolResult):
         return _encode_result(cast("ToolResult", value), recorded)
@@ -100,6 +101,8 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
     encoded = {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
     if result.signals:
         encoded["signals"] = [*result.signals]
+    if result.text_member:
+        encoded["text_member"] = result.text_member
     return encoded
 
 

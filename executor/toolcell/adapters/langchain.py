@@ -49,7 +49,7 @@ async def to_langchain_tool(session: Session, name: str) -> "LangChainSessionToo
 class LangChainSessionTool(BaseTool):
     """A tool of a session. Made by `to_langchain_tool` and `to_langchain_tools`.
 
-    - An error is a ToolMessage of status "error". Otherwise its content is the output as JSON, with pictures as content
+    - An error is a ToolMessage of status "error". Otherwise its content is the output, with pictures as content
       blocks, and its artifact is the ToolResult.
     - A call that needs approval is an interrupt of the graph, which therefore has a checkpointer. Its value is the
       HITLRequest of HumanInTheLoopMiddleware, with the supervisor's request under "toolcell". Resume with a

@@ -24,6 +24,7 @@ from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
+from .malformed import MAX_ATTEMPTS
 from .offer import CallableTool
 from .permit import allowed_by, permit
 from .record import intend, record_without_run, secrets_for_record
@@ -33,7 +34,6 @@ from .validate import Valid
 
 _log = logging.getLogger("toolcell")
 UNCONFIRMED = confirming.Standing([])
-MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 
 
 async def dispatch(
@@ -41,24 +41,33 @@ async def dispatch(
 ) -> ToolResult:
     """Run the call. `repair` may correct its arguments up to twice. The last result is returned, also if `repair`
     fails."""
-    number = 1
+    if repair is None:
+        return await attempt(context, name, arguments)
+    number, caller = 1, context.caller
+    context = context._replace(began=None)
     while True:
         result = await attempt(context, name, arguments, number)
         error = result.error
-        if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
-            if number >= MAX_ATTEMPTS and isinstance(error, ValidationError) and error.retryable:
-                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
+        if not isinstance(error, ValidationError) or not error.retryable:
             return result
-        with context.caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
+        if number >= MAX_ATTEMPTS:
+            return _given_up(context, result, error)
+        with caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
             try:
                 async with Guard():
                     arguments, number = await repair(error), number + 1
             except Exception:
                 _log.exception("the repair of call %s of %s failed", context.call_id, result.tool)
-                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
-                return result
+                return _given_up(context, result, error)
         if work.scope.cancelled_caught:
-            return result.model_copy(update={"error": approve.closed(result.tool, context.caller.life)})
+            return result.model_copy(update={"error": approve.closed(result.tool, caller.life)})
+
+
+def _given_up(context: CallContext, result: ToolResult, error: ValidationError) -> ToolResult:
+    """The result of a call whose repair has given up: it counts as three malformed calls."""
+    context.caller.malformed.gave_up(result.tool)
+    context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
+    return result.model_copy(update={"error": error.model_copy(update={"retryable": False})})
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:

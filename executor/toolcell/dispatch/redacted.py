@@ -11,20 +11,25 @@ from toolcell.pool.run import Outcome
 from toolcell.redaction import Redaction
 from toolcell_tools.content import ResourceBlock, TextBlock
 from toolcell_tools.errors import ToolError
+from toolcell_tools.raised import type_shown
 from toolcell_tools.result import CapturedOutput, ToolResult
 
 INLINE_BYTES = 16 * 1024
 """The most received bytes of a result that is redacted on the event loop. More takes a thread."""
-TYPE_CHARS = 100
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def type_only(outcome: Outcome) -> Outcome:
-    """The outcome of a call that raised, with the exception's type in place of its text."""
+    """The outcome of a call that raised, with types in place of the texts of exceptions. What was written for the model
+    stays."""
+    hidden = outcome.payload.get("hidden")
+    if isinstance(hidden, str):
+        return replace(outcome, message=hidden)
+    if outcome.reason != "exception":
+        return outcome
     name = outcome.message.partition(":")[0]
-    shown = name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
-    return replace(outcome, message=f"{shown} was raised. Its text is not shown.")
+    return replace(outcome, message=f"{type_shown(name)} was raised. Its text is not shown.")
 
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:

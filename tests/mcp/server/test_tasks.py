@@ -110,7 +110,7 @@ async def test_a_task_runs_on_and_has_its_result_later(supervisor: Supervisor, t
         assert told["statusMessage"] == "counting" and "result" not in told
         over = await request.until_over(begun["taskId"])
         assert over["status"] == "completed"
-        assert over["result"]["structuredContent"] == {"result": "counted"}
+        assert over["result"]["content"] == [{"type": "text", "text": "counted"}]
 
 
 async def test_a_task_takes_no_answer_from_its_arguments_and_asks_one_who_declines_once(
@@ -297,7 +297,7 @@ async def test_tasks_are_found_after_the_server_was_killed(tmp_path: Path) -> No
     ):
         request = Requests(client)
         told = await request("tasks/get", taskId=done)
-        assert told["status"] == "completed" and told["result"]["structuredContent"] == {"result": "counted"}
+        assert told["status"] == "completed" and told["result"]["content"][0]["text"] == "counted"
         outcomes = {}
         for task in (asking, reading, writing):
             told = await request("tasks/get", taskId=task)

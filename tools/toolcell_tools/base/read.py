@@ -18,7 +18,7 @@ __all__ = ["read"]
 
 LINE_LIMIT = 2_000
 LINE_BYTES = 8_000  # a longer line is cut, and a note counts the bytes left out
-WINDOW_BYTES = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
+WINDOW_BYTES = 60_000  # less than ToolResult.for_model keeps
 _CHUNK = 1_048_576
 
 
@@ -54,7 +54,7 @@ def read(
     if last < total:
         output["more"] = f"{counted(total - last, 'line is', 'lines are')} left; read on with offset={last + 1}"
     lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
-    return Answer(output=output, display=f"Read {path}: {lines}")
+    return Answer(output=output, display=f"Read {path}: {lines}", text_member="content")
 
 
 def _refuse_directory(ctx: ToolContext, path: str) -> None:

@@ -172,7 +172,7 @@ def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any
         return {"functionResponse": response}
     data, notices = structured_output(result), result.told_notices()
     output: object = output_text(result) if data is None else data
-    said = [in_text(block) for block in result.content if not _shown(block)]
+    said = [in_text(block) for block in blocks_of(result) if not _shown(block)]
     response["response"] = ({} if output == "" else {"output": output}) | ({"content": said} if said else {})
     if data is not None and notices:
         response["response"]["notices"] = notices
