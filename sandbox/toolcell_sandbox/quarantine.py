@@ -67,6 +67,10 @@ class Quarantine:
         dropped, self._dropped = tuple(self._dropped), []
         return dropped
 
+    def exists(self) -> bool:
+        """Whether one of its possible directories is there."""
+        return any(map(os.path.isdir, self._places()))
+
     def expire(self) -> None:
         """Delete entries that are too old, if the quarantine exists. Raises OSError."""
         for place in self._places():

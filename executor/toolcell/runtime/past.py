@@ -28,7 +28,8 @@ async def begin_record(record: RunRecord, quarantine: Quarantine, journal: Journ
                 if runtime.records():
                     for audited in await FILES.run(partial(clean, runtime, quarantine)):
                         _record_audited(journal, audited)
-                await FILES.run(quarantine.expire)
+                if quarantine.exists():  # else the start takes no thread
+                    await FILES.run(quarantine.expire)
                 if dropped := quarantine.dropped():
                     _log.warning("old entries of the quarantine were deleted: %s", ", ".join(map(printable, dropped)))
             except (OSError, NoThread):
