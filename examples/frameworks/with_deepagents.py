@@ -18,7 +18,8 @@ async def main(model: BaseChatModel | str, ask: Callable[[str], str] = input) ->
     with tempfile.TemporaryDirectory() as project:
         async with Supervisor(workspace_tools()) as supervisor:
             session = await supervisor.open_session("main", workspace=project)
-            agent: Any = create_deep_agent(model, backend=SessionSandbox(session))
+            where = f"The project is in {session.workspace}."
+            agent: Any = create_deep_agent(model, system_prompt=where, backend=SessionSandbox(session))
             state = await agent.ainvoke({"messages": [("user", "Write hello.py, run it, and say what it prints.")]})
             print(state["messages"][-1].content)
             print(sorted(path.name for path in Path(project).iterdir()))

@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from toolcell_tools.ready.load_memory import load_memory
     from toolcell_tools.ready.transfer_to import transfer_to
     from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
+    from toolcell_tools.rules import legal_names
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.shell import Completed, Shell
     from toolcell_tools.signals import Signal, SignalKind
@@ -220,6 +221,7 @@ _HOMES = {
     "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
     "toolcell_tools.provider": "ProviderTool provider_tool",
+    "toolcell_tools.rules": "legal_names",
     "toolcell_tools.result": "CapturedOutput Notice NoticeKind SandboxSummary ToolResult Usage",
     "toolcell_tools.session_info": "SessionInfo",
     "toolcell_tools.shell": "Completed Shell",
@@ -483,6 +485,7 @@ __all__ = [
     "host_tool",
     "instructions_of",
     "is_dynamic",
+    "legal_names",
     "load_artifacts",
     "load_config",
     "load_memory",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast, overload
 
 from toolcell.errors import UsageError
+from toolcell.runtime.core import SessionCore
 from toolcell_tools.errors import Cancelled, ValidationError
 from toolcell_tools.exports import Export, InvalidCall, ModelCall
 from toolcell_tools.result import ToolResult
@@ -93,6 +94,18 @@ def refused(call: InvalidCall, session_id: str) -> ToolResult:
     return ToolResult.build(
         error=ValidationError(message=str(call)), tool=call.name, call_id=call.call_id, session_id=session_id
     )
+
+
+def counted(result: ToolResult, core: SessionCore, export: Export | None) -> ToolResult:
+    """The result of a payload that is no call, which counts as a malformed call of its tool."""
+    caller, name = core.caller, result.tool if export is None else export.names.original(result.tool)
+    if caller.toolbox.found(name) is None:
+        return result
+    malformed = caller.malformed
+    error = malformed.judged(name, result.error, malformed.begun(), core.services.in_background)
+    if error is not None:
+        caller.tally.failed(result.call_id, name, error)
+    return result.model_copy(update={"error": error})
 
 
 def lost(call: ModelCall | InvalidCall, session_id: str) -> ToolResult:

@@ -34,6 +34,7 @@ from .backends.threads import in_thread
 from .circuit_breaker import CircuitBreaker
 from .concurrency import Concurrency
 from .config import Config
+from .dispatch.reports import OnLog, in_callers_context
 from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
@@ -68,9 +69,10 @@ class BlockingCallOptions(TypedDict, total=False):
     idempotency_key: str | None
     on_progress: Callable[[str, float | None], None] | None
     on_output: Callable[[StreamName, str], None] | None
+    on_log: OnLog | None
 
 
-class Session:
+class Session(forks.OfOneProcess):
     """A blocking session. Made by `Supervisor.open_session` and `Session.open_child`."""
 
     def __init__(self, inner: _session.Session, portal: BlockingPortal) -> None:
@@ -205,9 +207,11 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: Callable[[str, float | None], None] | None = None,
         on_output: Callable[[StreamName, str], None] | None = None,
+        on_log: OnLog | None = None,
         **others: Never,
     ) -> ToolResult:
-        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
+        """As `toolcell.Session.call`. `repair`, `on_progress` and `on_log` are plain functions, called on the loop's
+        thread.
         `on_output` is called in another thread, so it may be slow. An exception in the waiting thread, such as
         KeyboardInterrupt, cancels the call.
         """
@@ -215,14 +219,15 @@ class Session:
         misuse.check_names("Session.call", others, BlockingCallOptions)
         misuse.check_callable("repair", repair)
         misuse.check_callable("on_output", on_output)
+        printed = None if on_output is None else in_callers_context(on_output)
 
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None
             return repair(error)
 
         async def hear(stream: StreamName, text: str) -> None:
-            assert on_output is not None
-            await in_thread(partial(on_output, stream, text))
+            assert printed is not None
+            await in_thread(partial(printed, stream, text))
 
         call = partial(
             self._inner.call,
@@ -234,6 +239,7 @@ class Session:
             idempotency_key=idempotency_key,
             on_progress=on_progress,
             on_output=None if on_output is None else hear,
+            on_log=on_log,
         )
         future = self._running().start_task_soon(call)
         try:
@@ -386,7 +392,11 @@ class Session:
 
     def _running(self) -> BlockingPortal:
         """The portal to the event loop. Raises UsageError if the supervisor is not running."""
-        _session.core_of(self._inner).require_running()
+        if _session.core_of(self._inner).reactor.is_here():
+            raise UsageError(
+                "This would block the event loop of the blocking supervisor, on which it was called. Call it in "
+                "another thread: await asyncio.to_thread(…)."
+            )
         return self._portal
 
 
@@ -418,7 +428,7 @@ class BlockingTask:
             self._running().call(self._inner.cancel)
 
 
-class Supervisor:
+class Supervisor(forks.OfOneProcess):
     """A blocking supervisor: a context manager with the constructor of `toolcell.Supervisor`. It is closed when the
     program exits.
     """
@@ -559,6 +569,16 @@ class Supervisor:
         forks.keep(self._stack)  # to leave it would wait for the loop
         self._turn, self._stack = threading.Lock(), ExitStack()
         self._portal, self._loop_thread = None, 0
+
+    if not TYPE_CHECKING:  # a type checker knows that there is no such method
+
+        def __aenter__(self):
+            raise UsageError(
+                "This supervisor needs `with Supervisor(…) as supervisor:`. In an async function, use "
+                "toolcell.Supervisor."
+            )
+
+        __aexit__ = __aenter__  # `async with` looks for both
 
     def __enter__(self) -> Self:
         if self._portal is not None:

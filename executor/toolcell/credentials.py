@@ -12,13 +12,13 @@ from typing import Literal, NoReturn, SupportsIndex, cast
 
 from .errors import ArgumentError
 from .http_rules import HttpRule
+from .redaction import SHORTEST
 
-__all__ = ["SHORTEST", "Credential", "Origin", "base64", "credentials_of", "parse_origin"]
+__all__ = ["Credential", "Origin", "base64", "credentials_of", "parse_origin"]
 
 Origin = tuple[str, str, int]
 """Scheme, host and port. A credential is for exactly one origin."""
 
-SHORTEST = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
 LONGEST = 8 * 1024
 _NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
 _PREFIX = re.compile(r"[\x20-\x7e]{0,128}")

@@ -13,11 +13,21 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol, SupportsIndex
 
 from .errors import UsageError
 
-__all__ = ["FORKED", "FileConnection", "check_loop", "keep", "leave_loop", "new_rlock", "no_fork", "register"]
+__all__ = [
+    "FORKED",
+    "FileConnection",
+    "OfOneProcess",
+    "check_loop",
+    "keep",
+    "leave_loop",
+    "new_rlock",
+    "no_fork",
+    "register",
+]
 
 _log = logging.getLogger("toolcell")
 FORKED: Final = (
@@ -36,6 +46,16 @@ class Inherited(Protocol):
     def let_go(self) -> None:
         """In a forked child, drop what the parent uses, without an effect on it. No other thread runs."""
         ...
+
+
+class OfOneProcess:
+    """An object that no other process can use, so it is not pickled."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise UsageError(
+            f"A {type(self).__name__} cannot be copied or sent to another process: its cells belong to the process "
+            "that started them. Make the calls here, or start a Supervisor in the other process."
+        )
 
 
 _objects: weakref.WeakSet[Inherited] = weakref.WeakSet()

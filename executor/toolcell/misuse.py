@@ -129,10 +129,17 @@ def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
 
 
 def path(name: str, value: object) -> str:
-    """`value` as text, if it is a path."""
+    """`value` as text, if it is a path. An empty one and a `~`, which only a shell expands, are refused."""
     found: object = os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(found, str) or "\0" in found:
         raise ArgumentError(f"{name} is not a path: {value!r}. Pass the path of a directory.")
+    if not found:
+        raise ArgumentError(f"{name} is empty. Pass the path of a directory, or '.' for the current one.")
+    if found.startswith("~"):
+        raise ArgumentError(
+            f"{name} begins with '~', which is not expanded here: {found!r}. Pass os.path.expanduser({found!r}), or "
+            f"{f'./{found}'!r} for a directory of that name."
+        )
     return found
 
 

@@ -22,14 +22,16 @@ from . import misuse
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
+from .budget import is_beyond
 from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
-from .dispatch.reports import OnLog, OnProgress
+from .dispatch.reports import OnLog, OnProgress, in_callers_context
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
 from .errors import UsageError
+from .forks import OfOneProcess
 from .policy import Explanation
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
@@ -61,7 +63,7 @@ class CallOptions(TypedDict, total=False):
     approver: Approver | None
 
 
-class Session:
+class Session(OfOneProcess):
     """Made by `Supervisor.open_session` and `Session.open_child`. No tool or model can make `call` raise. It raises
     UsageError on a closed session, and the cancellation error if the caller's own task is cancelled."""
 
@@ -139,8 +141,9 @@ class Session:
 
     @property
     def reports(self) -> tuple[CallReport, ...]:
-        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. The
-        last 100."""
+        """The calls of children that failed for good: their errors are not retryable, or their retries are used up. Of
+        a session without a parent, also its own calls whose arguments did not fit three times in a row. The last
+        100."""
         return tuple(self._core.caller.tally.reports)
 
     @property
@@ -266,10 +269,13 @@ class Session:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
             misuse.check_callable("on_progress", on_progress)
+            on_progress = in_callers_context(on_progress)
         if on_output is not None:
             misuse.check_callable("on_output", on_output)
+            on_output = in_callers_context(on_output)
         if on_log is not None:
             misuse.check_callable("on_log", on_log)
+            on_log = in_callers_context(on_log)
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
@@ -284,6 +290,7 @@ class Session:
             self,
             on_log=on_log,
             approver=approver,
+            began=core.caller.malformed.begun(),
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:
@@ -342,6 +349,7 @@ class Session:
 
         from .batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
+            counted,
             lost,
             parsed,
             placeholder,
@@ -371,12 +379,13 @@ class Session:
                     raise
                 # Otherwise the program's code has cancelled the task of this call. It must not end the others.
 
-        async with anyio.create_task_group() as tasks:
-            for index, call in enumerate(asked):
-                if isinstance(call, ModelCall):
-                    tasks.start_soon(one, index, call)
-                else:
-                    results[index] = refused(call, core.caller.id)
+        with core.caller.malformed.batch():
+            async with anyio.create_task_group() as tasks:
+                for index, call in enumerate(asked):
+                    if isinstance(call, ModelCall):
+                        tasks.start_soon(one, index, call)
+                    else:
+                        results[index] = counted(refused(call, core.caller.id), core, export)
         ordered = tuple(results.get(index) or lost(call, core.caller.id) for index, call in enumerate(asked))
         return BatchResult(ordered, tuple(map(placeholder, asked)), export)
 
@@ -457,7 +466,8 @@ class Session:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         named = core.name_of(name)
         try:
-            arguments: Mapping[str, Any] = {} if args is None else deepcopy(args)  # the task begins later
+            # The task begins later. It refuses arguments that are too large, so they are not copied.
+            arguments: Mapping[str, Any] = {} if args is None else args if is_beyond(args) else deepcopy(args)
         except Exception as error:  # of an object of the program, or too deep
             raise UsageError(f"The arguments cannot be copied: {type(error).__name__}. Pass JSON data.") from error
 

@@ -6,6 +6,7 @@ from toolcell_sandbox.refusal import named
 
 from .errors import UsageError
 from .fast.imports import Uncollected
+from .forks import OfOneProcess
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from .usage_limits import UsageLimits
 
 
-class Supervisor:
+class Supervisor(OfOneProcess):
     """`start` starts the zygotes, `aclose` ends every process, and `async with` does both. On asyncio and on trio.
 
     Any task may start it and any other task may close it. It must be used on the event loop that started it, and cannot
@@ -63,8 +64,8 @@ class Supervisor:
       log, a `SQLiteMemory` (in the state directory if there is one) and a `PublicWeb`.
     - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
       system's resolver).
-    - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
-      when it is first needed).
+    - `quarantine` is the directory to which files with protected names are moved, at most 256 MiB and for 30 days
+      (default: `toolcell/quarantine` in the user's cache directory, on a disk).
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `journal_bytes` bounds the journal's log: its oldest records are removed (default: everything is kept).
@@ -193,6 +194,16 @@ class Supervisor:
         A cancelled caller still waits for the end. Raises what failed in a task of the supervisor or at its end.
         """
         await self._runtime.close()
+
+    if not TYPE_CHECKING:  # a type checker knows that there is no such method
+
+        def __enter__(self):
+            raise UsageError(
+                "This supervisor needs `async with Supervisor(…) as supervisor:`, in an async function. Without an "
+                "event loop, use toolcell.blocking.Supervisor."
+            )
+
+        __exit__ = __enter__  # `with` looks for both
 
     async def __aenter__(self) -> "Self":
         if self._runtime.is_entered:

@@ -2,7 +2,7 @@
 
 A mount can protect a path only if the path exists: otherwise it leaves a file of its own behind. So the caller looks at
 the tree before and after each call, from outside of the sandbox, and moves new and changed protected paths into
-quarantine. Nothing is deleted: the change may be an edit that a person makes at that very moment.
+quarantine. It is not deleted: the change may be an edit that a person makes at that very moment.
 
 A path that a look could not see is unknown, not absent. `Look.unknown` gives the reason, and callers must handle it.
 """
@@ -59,6 +59,8 @@ class Finding:
     names: Names = ()
     why: str = ""
     changed_ns: int = 0
+    dropped: tuple[str, ...] = ()
+    """Paths of older entries of the quarantine that were deleted to make room, or for their age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +370,9 @@ class _Moved:
                 return  # the harmless settings are all that there were
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
-            self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
+            self.findings[path] = Finding(
+                whole, seen.name, what, place, seen.names, why, seen.changed_ns, self._quarantine.dropped()
+            )
 
     def _copied(self, path: str, seen: Seen) -> tuple[bytes, str] | None:
         """The harmless settings of the original, if a call copied the link to its own copy of git's settings."""

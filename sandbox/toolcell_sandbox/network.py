@@ -148,11 +148,12 @@ def _entries_within(network: ProxyNetwork, other: ProxyNetwork) -> list[str]:
 
 
 def proxy_environment() -> dict[str, str]:
-    """The environment variables for the proxy. NO_PROXY is empty, because nothing can be reached without the proxy."""
+    """The environment variables for the proxy. NO_PROXY is empty, because nothing can be reached without the proxy.
+    Node reads the others only with NODE_USE_ENV_PROXY, from 22.21 and 24.0."""
     url = f"http://{PROXY_HOST}:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     proxied = {name: url for upper in names for name in (upper, upper.lower())}
-    return {**proxied, "NO_PROXY": "", "no_proxy": ""}
+    return {**proxied, "NO_PROXY": "", "no_proxy": "", "NODE_USE_ENV_PROXY": "1"}
 
 
 def to_wire(network: Network) -> dict[str, object]:

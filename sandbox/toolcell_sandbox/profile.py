@@ -9,6 +9,7 @@ from dataclasses import replace as _replace
 from functools import lru_cache
 from types import MappingProxyType
 
+from .etc import etc_paths
 from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
@@ -43,10 +44,7 @@ def _interpreter(*prefixes_and_executable: str) -> tuple[str, ...]:
 
 def system_paths() -> tuple[str, ...]:
     """The system paths that programs and Python need. None of them is secret. Cells leave out missing ones."""
-    etc = (
-        "ld.so.cache alternatives localtime ssl/certs ssl/openssl.cnf ssl/cert.pem pki/tls/certs pki/ca-trust/extracted"
-    )
-    return ("/usr", "/bin", "/sbin", "/lib", "/lib64", *(f"/etc/{name}" for name in etc.split()), *python_paths())
+    return ("/usr", "/bin", "/sbin", "/lib", "/lib64", *etc_paths(), *python_paths())
 
 
 @lru_cache(maxsize=1024)  # sessions are opened by the thousand, and nearly all with the same paths

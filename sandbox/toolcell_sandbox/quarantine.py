@@ -1,68 +1,132 @@
-"""Move files that a call planted under protected names out of a hostile tree."""
+"""Move files that a call planted under protected names out of a hostile tree.
+
+The quarantine is on a disk: in memory, what calls plant would stay after them, in no limit of theirs. Its content is
+bounded by bytes and by age, since every call may add to it. The oldest entries are deleted first.
+"""
 
 import errno
 import os
+import re
+import stat
 import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from . import walker
+from .limits import MIB
 from .walker import Copies, Root
 
+MOST_BYTES = 256 * MIB
+"""The most bytes in a quarantine, each entry counted as at least a block. A larger file stays in its directory, under a
+name that nothing reads."""
+MOST_AGE_S = 30 * 86_400.0
+"""Entries that are older are deleted."""
+BLOCK_BYTES = 4096
+_FRESH_S = 10.0  # so long a reading of the directory holds: other supervisors of this user add to it, too
+_SHELF = re.compile("toolcell-[a-z0-9_]{8}")  # mkdtemp's; everything else in the directory is left alone
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK)
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    name: str
+    made_at: float  # time.time seconds
+    size: int
 
 
 class Quarantine:
     """A directory for files that were taken out of workspaces. It is created at first use, with mode 0700.
 
-    `directory` is its path; by default it is a new temporary directory. Toolcell never deletes anything in it.
+    `directory` is its path. By default it is `toolcell/quarantine` in the user's cache directory, which the user's
+    supervisors share, or `toolcell-quarantine-<uid>` in /var/tmp or among the temporary files: the first that is on a
+    disk, is the user's alone and is not in the workspace. It holds `most_bytes` and keeps entries for `MOST_AGE_S`.
     """
 
-    def __init__(self, directory: str | None = None) -> None:
+    def __init__(self, directory: str | None = None, most_bytes: int = MOST_BYTES) -> None:
         self._directory = directory
+        self._most_bytes = most_bytes
         self._made = ""
+        self._read_at = -_FRESH_S
+        self._shelves: deque[_Shelf] = deque()  # oldest first
+        self._held_bytes = 0
+        self._dropped: list[str] = []
+        self._lock = threading.Lock()  # trees are audited in several threads
 
     @property
     def made(self) -> str:
         """Its path; "" before the first use."""
         return self._made
 
-    @property
-    def temporary(self) -> str:
-        """Its path if it is a temporary directory of its own, else ""."""
-        return self._made if self._directory is None else ""
+    def dropped(self) -> tuple[str, ...]:
+        """The paths of entries that were deleted to make room, or for their age, since this was last asked."""
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
+
+    def exists(self) -> bool:
+        """Whether one of its possible directories is there."""
+        return any(map(os.path.isdir, self._places()))
+
+    def expire(self) -> None:
+        """Delete entries that are too old, if the quarantine exists. Raises OSError."""
+        for place in self._places():
+            if os.path.isdir(place) and (self._directory is not None or _is_private(place)):
+                there = Quarantine(place)
+                there._made = os.path.realpath(place)
+                there._read()
+                self._dropped += there.dropped()
 
     def take(self, root: Root, path: str, inode: tuple[int, int], copies: Copies) -> str:
         """Move the file at `path` of a tree into the quarantine, if it has that device and inode. Returns its new path,
         or "" if it is another file or gone.
 
-        It may not be possible to move it: the disk is full (which a call can cause), or the quarantine is on another
-        file system and the file cannot be copied. Then it is renamed, in its directory, to a name that nothing reads,
-        and that path is returned. Raises OSError if it cannot be renamed either.
+        It may not be possible to move it: it is larger than the quarantine, the disk is full (which a call can cause),
+        or the quarantine is on another file system and the file cannot be copied. Then it is renamed, in its directory,
+        to a name that nothing reads, and that path is returned. Raises OSError if it cannot be renamed either.
         """
+        with self._lock:
+            return self._take(root, path, inode, copies)
+
+    def _take(self, root: Root, path: str, inode: tuple[int, int], copies: Copies) -> str:
         name = os.path.basename(path)
         try:
             parent = root.parent(path)
         except FileNotFoundError:
             return ""
+        shelf = ""
         try:
             shelf = self._shelf(root.path)
             beside = f"toolcell-quarantined-{os.urandom(8).hex()}"
             try:
                 walker.move(name, parent, beside, parent)
                 if _is(inode, beside, parent):
-                    place = shelf and self._shelved(shelf, name, beside, parent, copies)
-                    return place or os.path.join(root.path, os.path.dirname(path), beside)  # which nothing reads
+                    aside = os.path.join(os.path.dirname(path), beside)
+                    size = BLOCK_BYTES + _size(root, aside, self._most_bytes)  # with its shelf
+                    if shelf and self._make_room(size, shelf) and self._shelved(shelf, name, beside, parent, copies):
+                        self._add(_Shelf(os.path.basename(shelf), time.time(), size))
+                        place, shelf = f"{shelf}/{name}", ""
+                        return place
+                    return os.path.join(root.path, aside)  # which nothing reads
                 _move_if_free(beside, parent, name, parent)  # it is another file now, which the next look judges
             except FileNotFoundError:
                 pass  # it was removed meanwhile
-            if shelf:
-                os.rmdir(shelf)
             return ""
         finally:
             os.close(parent)
+            if shelf:  # it stayed empty
+                with suppress(FileNotFoundError):
+                    os.rmdir(shelf)
 
-    def _shelved(self, shelf: str, name: str, beside: str, parent: int, copies: Copies) -> str:
-        """Move it into its shelf. Returns its path there; "" if it could not be moved."""
-        fd = os.open(shelf, walker.PATH)
+    def _shelved(self, shelf: str, name: str, beside: str, parent: int, copies: Copies) -> bool:
+        """Move it into a shelf. Returns whether it is there."""
+        try:
+            fd = os.open(shelf, walker.PATH)
+        except FileNotFoundError:  # another supervisor has made room
+            return False
         try:
             walker.move(beside, parent, name, fd)
         except FileNotFoundError:
@@ -70,37 +134,183 @@ class Quarantine:
         except OSError:  # for example another file system, so it is copied
             copied = copies.copy(beside, parent, name, fd)
             if copied is None:
-                os.rmdir(shelf)
-                return ""
+                return False
             copied.remove(parent)  # entries that are new since the copy stay
         finally:
             os.close(fd)
-        return f"{shelf}/{name}"
+        return True
 
     def _shelf(self, root: str) -> str:
         """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full."""
         try:
             try:
-                return tempfile.mkdtemp(prefix="", dir=self._place(root))
+                return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
             except FileNotFoundError:  # somebody removed the quarantine
                 self._made = ""
-                return tempfile.mkdtemp(prefix="", dir=self._place(root))
+                return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
             return ""
 
+    # -- its bounds ---------------------------------------------------------------------------------------------------
+
+    def _make_room(self, size: int, shelf: str) -> bool:
+        """Delete the oldest entries until there is room for `size` bytes in a new shelf. Returns whether there is."""
+        if size > self._most_bytes:
+            return False
+        if time.monotonic() - self._read_at > _FRESH_S or self._held_bytes + size > self._most_bytes:
+            self._read(os.path.basename(shelf))
+        while self._held_bytes + size > self._most_bytes:
+            if not self._shelves or not self._drop(self._shelves[0]):
+                return False
+        return True
+
+    def _read(self, but: str = "") -> None:
+        """Read what the quarantine holds `but` one new entry, and delete entries that are too old."""
+        known = {shelf.name: shelf for shelf in self._shelves}
+        self._shelves.clear()
+        self._held_bytes, self._read_at = 0, time.monotonic()
+        try:
+            fd = os.open(self._made, _OPEN)
+        except FileNotFoundError:  # somebody removed it
+            return
+        try:
+            found: list[_Shelf] = []
+            with Root(self._made) as root:
+                for name in filter(_SHELF.fullmatch, set(os.listdir(fd)) - {but}):
+                    try:
+                        made_at = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime
+                        found.append(known.get(name) or _Shelf(name, made_at, _size(root, name, self._most_bytes)))
+                    except FileNotFoundError:
+                        continue  # another supervisor has deleted it
+        finally:
+            os.close(fd)
+        for shelf in sorted(found, key=lambda each: each.made_at):
+            self._add(shelf)
+        while self._shelves and time.time() - self._shelves[0].made_at > MOST_AGE_S:
+            if not self._drop(self._shelves[0]):
+                return
+
+    def _add(self, shelf: _Shelf) -> None:
+        self._shelves.append(shelf)
+        self._held_bytes += shelf.size
+
+    def _drop(self, shelf: _Shelf) -> bool:
+        """Delete the oldest entry. Returns whether it is gone."""
+        try:
+            fd = os.open(self._made, _OPEN)
+            try:
+                walker.remove(shelf.name, fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            pass  # another supervisor, or a person, was first
+        except OSError:
+            return False
+        else:
+            self._dropped.append(f"{self._made}/{shelf.name}")
+        self._shelves.popleft()
+        self._held_bytes -= shelf.size
+        return True
+
+    # -- its place ----------------------------------------------------------------------------------------------------
+
     def _place(self, root: str) -> str:
-        """The directory of the quarantine, made at first use. Raises OSError if it lies in `root`."""
-        if not self._made:
-            if self._directory is None:
-                self._made = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-quarantine-"))
-            else:
-                os.makedirs(self._directory, 0o700, exist_ok=True)
-                self._made = os.path.realpath(self._directory)
-        if self._made == root or self._made.startswith(root.rstrip("/") + "/"):
-            raise OSError(errno.EINVAL, "the quarantine lies in the workspace")
-        return self._made
+        """The directory of the quarantine, made at first use. Raises OSError if it would lie in `root`."""
+        if self._made and not (self._directory is None and _is_in(self._made, root)):
+            places = [self._made]
+        else:
+            places = list(self._places())
+        for place in places:
+            place = os.path.realpath(place)
+            if not _is_in(place, root) and (place == self._made or self._is_made(place)):
+                if place != self._made:
+                    self._made, self._read_at = place, -_FRESH_S
+                return place
+        raise OSError(errno.EINVAL, "the quarantine lies in the workspace")
+
+    def _places(self) -> Iterator[str]:
+        """The places that it may have, in order: on a disk first."""
+        if self._directory is not None:
+            return iter((self._directory,))
+        places = list(_default_places())
+        return iter(sorted(places, key=_is_in_memory))  # stable
+
+    def _is_made(self, place: str) -> bool:
+        """Make the directory, if it is not there. Returns whether it can be used; raises OSError for one that was
+        asked for."""
+        try:
+            os.makedirs(place, 0o700, exist_ok=True)
+        except OSError:
+            if self._directory is not None:
+                raise
+            return False
+        return self._directory is not None or _is_private(place)
+
+
+def _default_places() -> Iterator[str]:
+    me = os.geteuid()
+    named = os.environ.get("XDG_CACHE_HOME", "")  # a relative one is ignored, by the XDG Base Directory Specification
+    cache = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
+    if _is_private(_nearest(cache), 0o022):  # else others could put another directory in its place
+        yield f"{cache}/toolcell/quarantine"
+    for shared in dict.fromkeys(("/var/tmp", tempfile.gettempdir())):
+        yield f"{shared}/toolcell-quarantine-{me}"
+
+
+def _nearest(path: str) -> str:
+    """The path, or the nearest directory above it that exists."""
+    while not os.path.isdir(path) and path != "/":
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_private(path: str, others: int = 0o077) -> bool:
+    """Whether it is a directory of this user to which others have none of these rights."""
+    info = os.lstat(path)
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & others
+
+
+def _is_in(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _is_in_memory(path: str) -> bool:
+    """Whether the file system of a path keeps its files in memory (proc_pid_mountinfo(5))."""
+    device = os.stat(_nearest(path)).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            mount, _, kind = line.decode(errors="replace").partition(" - ")
+            if mount.split()[2] == number:
+                return kind.split()[0] in ("tmpfs", "ramfs")
+    return False
+
+
+def _size(root: Root, path: str, most: int) -> int:
+    """The bytes that an entry and all below it take on a disk, a block for each at least. It stops above `most`, which
+    it also exceeds if a part cannot be seen."""
+    size, waiting = 0, [path]
+    while waiting and size <= most:
+        path = waiting.pop()
+        try:
+            held = root.open(path, walker.ENTRY)
+        except FileNotFoundError:
+            continue  # it was removed meanwhile
+        try:
+            info = os.fstat(held)
+            size += max(BLOCK_BYTES, info.st_blocks * 512)
+            if stat.S_ISDIR(info.st_mode):
+                if walker.is_closed(info):
+                    walker.allow(held)
+                with os.scandir(f"/proc/self/fd/{held}") as entries:
+                    waiting += (f"{path}/{each.name}" for each in entries)
+        except OSError:
+            return most + 1
+        finally:
+            os.close(held)
+    return size
 
 
 def _is(inode: tuple[int, int], name: str, parent: int) -> bool:

@@ -231,7 +231,7 @@ def open_up(name: str, parent: int) -> None:
     """Give ourselves all permissions on the directory, if it is ours."""
     fd = os.open(name, PATH, dir_fd=parent)
     try:
-        _allow(fd)
+        allow(fd)
     finally:
         os.close(fd)
 
@@ -245,7 +245,7 @@ def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
         _rename(name, parent, new_name, new_parent)
         return
     except PermissionError:
-        _allow(parent)
+        allow(parent)
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             open_up(name, parent)  # to rename a directory is to write its ".."
     _rename(name, parent, new_name, new_parent)
@@ -356,7 +356,7 @@ class Copies:
         new = os.open(new_name, PATH, dir_fd=new_parent)
         try:
             if is_closed(info):
-                _allow(held)
+                allow(held)
             with os.scandir(_proc(held)) as scan:
                 names = [each.name for _, each in zip(range(self._entries + 1), scan, strict=False)]
             inside = tuple([self._copy(each, held, each, new, depth - 1) for each in names])
@@ -471,7 +471,7 @@ def _names_until_none(held: int, kept: Container[str], budget: Budget) -> Iterat
     """The names in an open directory that are not kept, until none is left: the caller removes each."""
     info = os.fstat(held)
     if info.st_mode & 0o700 != 0o700:
-        _allow(held)
+        allow(held)
     while True:
         with os.scandir(_proc(held)) as scan:
             names = [entry.name for entry in islice((each for each in scan if each.name not in kept), _CHECK_EVERY)]
@@ -497,7 +497,7 @@ def _is_removed(name: str, parent: int) -> bool:
     return True
 
 
-def _allow(fd: int) -> None:
+def allow(fd: int) -> None:
     info = os.fstat(fd)
     if info.st_uid == os.geteuid():
         os.chmod(_proc(fd), stat.S_IMODE(info.st_mode) | 0o700)

@@ -1,9 +1,15 @@
 """Tools that the tests of all adapters call, and what they expect of them."""
 
+import asyncio
 from base64 import b64decode
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from time import sleep
+from typing import Any, TypeVar
 from uuid import uuid4
+
+import anyio
+from tests.helpers import PATIENCE_S
 
 from toolcell import (
     Annotations,
@@ -17,6 +23,7 @@ from toolcell import (
     tool,
 )
 
+T = TypeVar("T")
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 
@@ -86,6 +93,12 @@ def meet(ctx: ToolContext) -> str:
 
 
 KIT: list[Tool[..., object]] = [*base_tools(), pay, fail, crash, steps, picture, hang, call_id, meet]
+
+
+async def elsewhere(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` on an event loop of its own in another thread, as `run_sync` of a framework does."""
+    with anyio.fail_after(PATIENCE_S):
+        return await anyio.to_thread.run_sync(lambda: asyncio.run(work()))
 
 
 def started(workspace: Path) -> bool:

@@ -17,7 +17,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.genai import types
 from pydantic import BaseModel
-from tests.adapters.kit import KIT, PNG, pay, started
+from tests.adapters.kit import KIT, PNG, elsewhere, pay, started
 from tests.helpers import until
 
 from toolcell import Capability, Session, Supervisor, UsageError, tool
@@ -253,6 +253,11 @@ async def test_progress_is_told_with_adk_s_context(main: Session) -> None:
     toolset = AdkToolset(main, on_progress=lambda ctx, *said: told.append((ctx.function_call_id, *said)))
     (answer,) = responses(await Agent(toolset, ("steps", {"number": 2})).run())
     assert answer.id and told == [(answer.id, "step 0", 0.0), (answer.id, "step 1", 0.5)]
+
+
+async def test_a_runner_on_a_loop_of_its_own_calls_tools(main: Session) -> None:
+    (answer,) = await elsewhere(lambda: answers(main, ("steps", {"number": 2})))
+    assert answer.response == {"result": 2}
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor, workspace: Path) -> None:

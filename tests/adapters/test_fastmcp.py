@@ -142,7 +142,8 @@ async def test_a_client_calls_tools_of_the_session(main: Session, mode: str) -> 
             False,
             '{"paid":5}',
         )
-        assert (await call(connected, "greet", {"owl": {"name": "Ann"}})).structured_content == {"result": 3}
+        greeted = await call(connected, "greet", {"owl": {"name": "Ann"}})
+        assert (greeted.structured_content, greeted.data, result.data) == ({"result": 3}, 3, {"paid": 5})
         id = (await call(connected, "call_id")).content[0].text
         assert "/" in id and id != (await call(connected, "call_id")).content[0].text
 

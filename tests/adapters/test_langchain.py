@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command
 from pydantic import BaseModel, Field
-from tests.adapters.kit import KIT, PNG, started
+from tests.adapters.kit import KIT, PNG, elsewhere, started
 from tests.conftest import Supervise
 from tests.helpers import PATIENCE_S
 
@@ -156,7 +156,7 @@ async def test_no_name_of_an_argument_means_anything_to_python(main: Session) ->
 
 
 async def test_the_call_id_is_the_framework_s(main: Session) -> None:
-    assert (await told_of(main, ("call_id", {})))["c1"].content == '"c1"'
+    assert (await told_of(main, ("call_id", {})))["c1"].content == "c1"
 
 
 async def test_calls_of_one_turn_run_side_by_side(main: Session) -> None:
@@ -190,8 +190,23 @@ async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session) -> None:
 
 
 async def test_on_the_loop_of_the_session_the_tool_says_what_to_use(main: Session) -> None:
-    with pytest.raises(NotImplementedError, match="ainvoke"):
+    with pytest.raises(UsageError, match="ainvoke"):
         (await to_langchain_tool(main, "pay")).invoke({"amount": 1})
+
+
+async def test_an_agent_on_a_loop_of_its_own_is_interrupted_and_reports_progress(main: Session) -> None:
+    agent = await agent_of(main, [("pay", {"amount": 50})], [("steps", {"number": 2})], checkpointer=InMemorySaver())
+    pay = await to_langchain_tool(main, "pay")
+
+    async def go() -> None:
+        assert "paid" in str(await pay.ainvoke({"amount": 1}))
+        state = await agent.ainvoke({"messages": [("user", "go")]}, THREAD)
+        assert state["__interrupt__"][0].value["action_requests"][0]["name"] == "pay"
+        resumed: Command[Any] = Command(resume={"decisions": [{"type": "approve"}]})
+        said = [one async for one in agent.astream(resumed, THREAD, stream_mode="custom")]
+        assert [one["toolcell_progress"]["message"] for one in said] == ["step 0", "step 1"]
+
+    await elsewhere(go)
 
 
 async def test_an_agent_without_await_works_in_another_thread_and_is_interrupted(main: Session) -> None:

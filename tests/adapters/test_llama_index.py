@@ -16,7 +16,7 @@ from llama_index.core.tools.calling import acall_tool, call_tool
 from llama_index.core.tools.types import AsyncBaseTool
 from llama_index.core.workflow import Context
 from pydantic import BaseModel
-from tests.adapters.kit import KIT, PNG, pay, started
+from tests.adapters.kit import KIT, PNG, elsewhere, pay, started
 from tests.conftest import Supervise
 from tests.helpers import until
 from workflows.events import HumanResponseEvent, InputRequiredEvent
@@ -195,7 +195,7 @@ async def test_parallel_calls_run_side_by_side_and_one_may_fail(main: Session) -
 
 async def test_a_tool_that_returns_directly_is_the_agent_s_answer(main: Session) -> None:
     handler, model = await start(main, ("greet", {"owl": {"name": "Ann"}}))
-    assert str(await handler) == '"hello Ann"' and len(model.turns) == 1
+    assert str(await handler) == "hello Ann" and len(model.turns) == 1
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,22 @@ async def test_progress_is_in_the_event_stream(main: Session) -> None:
         ("steps", "id-0", "step 0", 0.0),
         ("steps", "id-0", "step 1", 0.5),
     ]
+
+
+async def test_an_agent_on_a_loop_of_its_own_asks_and_reports_progress(main: Session) -> None:
+    async def go() -> list[str]:
+        handler, model = await start(main, ("steps", {"number": 2}), ("pay", {"amount": 50}))
+        told: list[str] = []
+        async for event in handler.stream_events():
+            if isinstance(event, CellProgressEvent):
+                told.append(event.message)
+            if isinstance(event, InputRequiredEvent):
+                handler.ctx.send_event(response(response="yes", request_id=event.request_id))
+        await handler
+        assert '{"paid":50}' in [one.content for one in model.turns[1] if one.role == "tool"]
+        return told
+
+    assert await elsewhere(go) == ["step 0", "step 1"]
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor, workspace: Path) -> None:

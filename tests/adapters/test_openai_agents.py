@@ -9,7 +9,7 @@ from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, Runner, Ru
 from agents.items import ToolCallOutputItem
 from agents.testing import ScriptedModel, assistant_message, function_call
 from pydantic import BaseModel
-from tests.adapters.kit import KIT, started
+from tests.adapters.kit import KIT, elsewhere, started
 from tests.helpers import PATIENCE_S
 
 from toolcell import Session, ToolFailure, UsageError, tool
@@ -90,7 +90,7 @@ async def told_of(session: Session, *calls: Any) -> dict[str, Any]:
 
 async def test_a_tool_runs_in_a_cell(main: Session) -> None:
     told = await told_of(main, call("write", {"path": "a", "content": "b"}), call("call_id", {}, "call_7"))
-    assert (main.workspace / "a").read_text() == "b" and told["call_7"] == '"call_7"'
+    assert (main.workspace / "a").read_text() == "b" and told["call_7"] == "call_7"
 
 
 async def test_one_tool_by_its_name_has_the_session_s_schema(main: Session) -> None:
@@ -149,6 +149,12 @@ async def test_progress_goes_to_the_program(main: Session) -> None:
     agent = await agent_of(main, [call("steps", {"number": 2})], on_progress=lambda *one: seen.append(one))
     await Runner.run(agent, "go", run_config=QUIET)
     assert seen == [("step 0", 0.0), ("step 1", 0.5)]
+
+
+async def test_an_agent_on_a_loop_of_its_own_works(main: Session) -> None:
+    agent = await agent_of(main, [call("call_id", {}, "call_7")])
+    result = await elsewhere(lambda: Runner.run(agent, "go", run_config=QUIET))
+    assert outputs(result)["call_7"] == '"call_7"'
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session) -> None:

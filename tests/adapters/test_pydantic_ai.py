@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import RunContext, ToolApproved, ToolDefinition, ToolDenied
-from tests.adapters.kit import KIT, PNG, started
+from tests.adapters.kit import KIT, PNG, elsewhere, started
 from tests.helpers import PATIENCE_S
 
 from toolcell import ExecutionError, Session, Supervisor, UsageError
@@ -108,7 +108,7 @@ async def test_a_tool_runs_in_a_cell_and_the_model_gets_its_value(main: Session)
     result = await agent_of(main, script).run("go")
     assert result.output == "done" and (main.workspace / "a").read_text() == "b"
     (told,) = script.told()
-    assert told.content["content"] == "1\tb" and told.metadata.call_id == "c2"
+    assert told.content.endswith("\n1\tb") and told.metadata.call_id == "c2"
 
 
 async def test_the_model_sees_schemas_descriptions_and_what_must_run_alone(main: Session) -> None:
@@ -152,6 +152,15 @@ async def test_arguments_that_never_fit_use_up_the_retries(main: Session) -> Non
         await agent_of(main, script).run("go")
 
 
+async def test_the_third_turn_of_arguments_that_do_not_fit_is_a_failure_whatever_the_agent_would_retry(
+    main: Session,
+) -> None:
+    script = Script(*[[call("pay", {"amount": "much"}, f"c{turn}")] for turn in range(3)])
+    assert (await agent_of(main, script, retries=9).run("go")).output == "done"
+    told = [one for message in script.seen[-1] for one in message.parts if isinstance(one, ToolReturnPart)]
+    assert [one.outcome for one in told] == ["retried", "retried", "failed"]
+
+
 async def test_a_picture_is_binary_content(main: Session) -> None:
     (told,) = await told_of(main, call("picture", {}))
     drawn, image = told.content
@@ -180,6 +189,17 @@ async def test_progress_is_in_the_event_stream(main: Session) -> None:
         ("step 0", 0.0, "c1"),
         ("step 1", 0.5, "c1"),
     ]
+
+
+async def test_an_agent_on_a_loop_of_its_own_works_and_reports_progress(main: Session) -> None:
+    seen: list[str] = []
+
+    async def handle(_ctx: RunContext[None], events: AsyncIterable[Any]) -> None:
+        seen.extend([event.message async for event in events if isinstance(event, ToolProgressEvent)])
+
+    script = Script([call("steps", {"number": 2})])
+    await elsewhere(lambda: agent_of(main, script).run("go", event_stream_handler=handle))
+    assert [one.content for one in script.told()] == [2] and seen == ["step 0", "step 1"]
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor) -> None:

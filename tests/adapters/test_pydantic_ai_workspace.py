@@ -92,6 +92,11 @@ async def test_more_output_than_is_kept_is_an_error_with_its_beginning(main: Ses
     assert len(cut.value.stdout) == cut.value.limit
 
 
+async def test_a_text_for_the_shell_is_bash_and_may_be_longer_than_an_argument(main: Session) -> None:
+    done = await SessionWorkspace(main).run(f": {'x' * 2_000_000}; a=(1 2); echo ${{#a[@]}}", shell=True)
+    assert (done.stdout, done.stderr, done.exit_code) == ("2\n", "", 0)
+
+
 async def test_a_worker_s_workspace_runs_nothing(main: Session) -> None:
     with pytest.raises(PermissionError, match="exec"):
         await SessionWorkspace(await main.open_child("worker")).run(["ls"])

@@ -1,13 +1,16 @@
 """What every adapter builds on: declarations, approval asked ahead of the call, and answers that fit one call only."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from threading import get_ident
+from typing import Any, TypeVar
 
 import anyio
 import pytest
 from tests.conftest import Supervise
+from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
     ApprovalQueue,
@@ -51,8 +54,16 @@ def erase() -> str:
     return "erased"
 
 
+@tool(tier=PermissionTier.WORKSPACE, needs={"write"}, timeout=60)
+def hang(ctx: ToolContext) -> None:
+    """Say that it runs, and never end."""
+    ctx.require.writer.write_text("runs", "")
+    time.sleep(60)
+
+
 SEARCH = provider_tool("search", provider="openai", definition={"type": "web_search"})
-TOOLS = [pay, count, erase, SEARCH]
+TOOLS = [pay, count, erase, hang, SEARCH]
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -67,7 +78,7 @@ async def refused(calls: SessionCalls, *arguments: Any, **options: Any) -> Appro
 
 
 async def test_a_tool_that_its_provider_runs_is_not_declared(calls: SessionCalls) -> None:
-    assert {one.name for one in await calls.declarations()} == {"pay", "count", "erase"}
+    assert {one.name for one in await calls.declarations()} == {"pay", "count", "erase", "hang"}
 
 
 async def test_a_question_has_the_supervisor_s_preview_and_reason_and_is_pending(
@@ -173,6 +184,78 @@ async def test_progress_and_the_call_id_arrive(calls: SessionCalls) -> None:
     told: list[tuple[str, float | None]] = []
     result = await calls.call("count", {"to": 2}, call_id="c9", on_progress=lambda *one: told.append(one))
     assert (result.output, result.call_id, told) == (2, "c9", [("at 0", 0.0), ("at 1", 0.5)])
+
+
+async def elsewhere(backend: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work` on an event loop of its own in another thread."""
+    with anyio.fail_after(PATIENCE_S):
+        return await anyio.to_thread.run_sync(lambda: anyio.run(work, backend=backend), abandon_on_cancel=True)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_on_another_loop_everything_works_as_on_the_session_s(calls: SessionCalls, backend: str) -> None:
+    told: list[tuple[str, float | None, int]] = []
+
+    async def note(message: str, fraction: float | None) -> None:
+        await anyio.sleep(0)
+        told.append((message, fraction, get_ident()))
+
+    async def work() -> int:
+        assert "pay" in {one.name for one in await calls.declarations()}
+        assert await calls.question("pay", {"amount": 50}, call_id="c1")
+        approved = await calls.call("pay", {"amount": 50}, call_id="c1", answer=Approved(), on_progress=note)
+        assert approved.output == "paid 50"
+        with pytest.raises(ApprovalNeeded):
+            await calls.call("erase", {})
+        assert (await calls.direct("count", {"to": 2}, on_progress=note)).output == 2
+        return get_ident()
+
+    thread = await elsewhere(backend, work)
+    assert thread != get_ident() and told == [("at 0", 0.0, thread), ("at 1", 0.5, thread)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_a_caller_on_another_loop_that_is_cancelled_ends_the_call(
+    main: Session, shared: Supervisor, calls: SessionCalls, backend: str
+) -> None:
+    async def work() -> bool:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(calls.direct, "hang", dict[str, Any]())
+            while not (main.workspace / "runs").exists():
+                await anyio.sleep(0.01)
+            assert "busy" in repr(shared)
+            tasks.cancel_scope.cancel()
+        return True
+
+    assert await elsewhere(backend, work)
+    await until(lambda: "busy" not in repr(shared))
+
+
+async def test_a_thread_without_a_loop_waits_and_the_loop_s_own_thread_is_told_what_to_do(
+    main: Session, calls: SessionCalls
+) -> None:
+    def wait() -> Any:
+        return calls.loop.wait(lambda _: main.call("pay", {"amount": 5}), instead="Await it.").output
+
+    assert await anyio.to_thread.run_sync(wait) == "paid 5"
+    with pytest.raises(UsageError, match=r"block the session's event loop.* Await it\."):
+        wait()
+
+
+async def test_a_session_whose_loop_does_not_run_is_misuse_and_no_wait_for_ever(workspace: Path) -> None:
+    def work() -> None:
+        with asyncio.Runner() as runner:
+            supervisor = Supervisor([pay])
+            runner.run(supervisor.start())
+            calls = SessionCalls(runner.run(supervisor.open_session("main", workspace=workspace)))
+            with pytest.raises(UsageError, match="event loop does not run"):
+                calls.loop.wait(lambda _: calls.declarations(), instead="")
+            assert runner.run(calls.declarations())
+            runner.run(supervisor.aclose())
+            with pytest.raises(UsageError, match="not running"):
+                calls.loop.wait(lambda _: calls.declarations(), instead="")
+
+    await anyio.to_thread.run_sync(work)
 
 
 async def test_a_call_of_a_closed_session_is_misuse(main: Session) -> None:

@@ -1,5 +1,6 @@
 """smolagents: its ToolCallingAgent and CodeAgent with a scripted model, and real cells."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -257,6 +258,23 @@ def test_progress_is_told(session: blocking.Session) -> None:
     assert told == [("steps", "step 0", 0.0), ("steps", "step 1", 0.5)]
 
 
+def test_tools_work_on_any_loop_and_thread_but_the_session_s_own(session: blocking.Session) -> None:
+    tools = {one.name: one for one in to_smolagents_tools(session, on_progress=lambda *_: own.append(call()))}
+    own: list[object] = []
+
+    def call() -> object:
+        try:
+            return tools["pay"](2)
+        except UsageError as error:
+            return str(error)
+
+    async def on_a_loop() -> list[object]:
+        return [call(), await asyncio.to_thread(call)]
+
+    assert asyncio.run(on_a_loop()) == [{"paid": 2}, {"paid": 2}]
+    assert tools["steps"](1) == 1 and "asyncio.to_thread" in str(own)
+
+
 def test_the_close_of_the_session_ends_the_call_of_a_running_agent(session: blocking.Session) -> None:
     tools = {one.name: one for one in to_smolagents_tools(session)}
     failed: list[Exception] = []
@@ -335,6 +353,86 @@ def test_an_error_of_the_code_is_explained_and_the_next_code_runs(
     assert said in agent.memory.steps[1].error.message and agent.answer == 1
     if "before" in block:
         assert "before" in agent.memory.steps[1].observations
+
+
+class Checked(smolagents.FinalAnswerTool):
+    """An agent's own final answer."""
+
+    inputs = {  # noqa: RUF012 - as smolagents has it
+        "first": {"type": "any", "description": "The first part."},
+        "second": {"type": "string", "description": "The second part."},
+    }
+
+    def forward(self, first: Any, second: str) -> Any:
+        if not second:
+            raise ValueError("the second part is missing")
+        return first if isinstance(first, Image.Image) else f"{first}, {second}"
+
+
+def test_an_agent_s_own_final_answer_runs_and_may_refuse_the_answer(session: blocking.Session) -> None:
+    tools = [Checked()]
+    agent = code(session, "final_answer('a', '')", "final_answer('a', second='b')", tools=tools, host_tools=True)
+    assert "the second part is missing" in agent.memory.steps[1].error.message and agent.answer == "a, b"
+    picture = "from PIL import Image\nfinal_answer(Image.new('RGB', (3, 4)), 'b')"
+    assert code(session, picture, tools=tools, host_tools=True).answer.to_raw().size == (3, 4)
+    with pytest.raises(UsageError, match=r"final_answer.*host_tools=True"):
+        code(session, "final_answer('a', 'b')", tools=tools)
+
+
+def test_a_final_answer_of_the_session_runs_in_a_cell(workspace: Path) -> None:
+    with blocking.Supervisor([from_smolagents(Checked()), PythonCell()]) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert code(session, "final_answer('a', 'b')").answer == "a, b"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["(1, 2)", "{1, 2}", "{1: 'a'}", "b'a'", "10**30", "3j", "__import__('datetime').date(2020, 1, 2)",
+     "__import__('pathlib').Path('a')", "__import__('decimal').Decimal('1.5')", "'text'", "[None, 1.5, {'a': []}]"],
+)  # fmt: skip
+def test_a_final_answer_keeps_its_type(session: blocking.Session, value: str) -> None:
+    expected = eval(value)
+    answer = CellPythonExecutor(session)(f"final_answer({value})").output
+    assert answer == expected and type(answer) is type(expected)
+
+
+def test_a_picture_and_an_array_are_final_answers(session: blocking.Session) -> None:
+    executor = CellPythonExecutor(session)
+    made = "from PIL import Image\nimport numpy\npicture = Image.new('RGB', (2, 2), (255, 0, 0))\n"
+    picture = executor(f"{made}final_answer(picture)").output
+    assert isinstance(picture, Image.Image) and picture.getpixel((0, 0)) == (255, 0, 0)
+    assert executor("final_answer(numpy.array(picture))").output.shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("object()", "got a object, which cannot leave the cell"), ("open('/dev/null')", "TextIOWrapper")],
+)
+def test_a_final_answer_that_cannot_leave_the_cell_is_refused_in_words(
+    session: blocking.Session, value: str, said: str
+) -> None:
+    agent = code(session, f"final_answer({value})", "final_answer(1)")
+    assert said in agent.memory.steps[1].error.message and agent.answer == 1
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        ("pickle:gASVBQAAAAAAAABLAS4=", "cannot be read"),
+        ('safe:{"__type__": "ndarray", "data": ["a"], "dtype": "<U500000000"}', "none of numbers"),
+        ("safe:" + "[" * 100_000, "cannot be read"),
+        ('safe:{"__type__": "date", "data": "x"}', "cannot be read"),
+    ],
+)
+def test_what_hostile_code_packs_is_data_or_an_error(session: blocking.Session, packed: str, said: str) -> None:
+    """Code in the cell may say anything in place of its interpreter."""
+    forge = f"""
+from toolcell.adapters import python_cell
+python_cell._packed = lambda _value: {packed!r}
+final_answer(())
+"""
+    with pytest.raises(InterpreterError, match=said):
+        CellPythonExecutor(session)(forge)
 
 
 def test_code_cannot_reach_a_tool_of_the_program_unless_told(session: blocking.Session) -> None:

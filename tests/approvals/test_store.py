@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -15,7 +16,8 @@ from tests.helpers import PATIENCE_S
 from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
 from toolcell.approvals import table
 from toolcell.approvals.ended import MOST_BYTES
-from toolcell.approvals.store import ENDED_FILE, Unusable
+from toolcell.approvals.store import ENDED_FILE, OPEN_BYTES, RESERVE, Unusable
+from toolcell.approvals.table import COST, KEPT_BYTES
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -187,7 +189,7 @@ def test_a_withdrawn_or_revoked_row_that_is_put_back_is_over(
         again().revoke(standing.id)
         found = store.newly_ended()
         assert [(id, how) for id, how, _request in found] == [(request.id, "withdrawn"), (standing.id, "revoked")]
-        assert found[0][2] == request and store.newly_ended() == []
+        assert found[0][2] == ("s1", "c1", "pay") and store.newly_ended() == []
         for table, rows in copies.items():
             for row in rows:
                 database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
@@ -303,7 +305,7 @@ def test_other_arguments_are_validated_and_signed(store: Approvals) -> None:
     request = store.submit(asked(), SCHEMA)
     with pytest.raises(UsageError, match=r"do not fit the tool 'pay'.*amount"):
         store.approve(request.id, arguments={"amount": "many"})
-    for unsendable in ({"amount": 2**64}, {"amount": 3, "to": "\ud800"}):
+    for unsendable in ({"amount": 2**2000}, {"amount": 3, "to": "\ud800"}):
         with pytest.raises(UsageError, match="cannot be sent to the tool 'pay'"):
             store.approve(request.id, arguments=unsendable)
     store.approve(request.id, arguments={"amount": 3})
@@ -506,3 +508,39 @@ def test_an_answer_for_one_agents_helper_is_not_used_by_anothers_in_a_session_of
     assert store.submit(bobs, SCHEMA).id == bobs.id
     assert store.refused(bobs) == [(request.id, "is for the agent ann/delegate")]
     assert store.submit(asked(agent_id="delegate", ancestors=("ann",)), SCHEMA).id == request.id
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize("size", [4 * MIB, 10])
+def test_requests_are_bounded_by_session_and_cost_another_session_no_reading(size: int) -> None:
+    with Approvals() as store:
+        kept = 0
+        with pytest.raises(UsageError, match="leave no room in the session"):
+            for number in range(10_000):
+                store.leave(store.submit(asked(arguments={"to": f"{number:06}".ljust(size, "x")}), SCHEMA).id)
+                kept += 1
+        assert OPEN_BYTES // 4 < kept * (size + COST) <= OPEN_BYTES // 2 + RESERVE
+        tracemalloc.start()
+        try:
+            quiet = asked(session_id="s2", arguments={"amount": 5, "to": "x" * 100_000})
+            assert store.covering(quiet) is None and store.refused(quiet) == []
+            store.leave(store.submit(quiet, SCHEMA).id)
+            assert store.submit(replace(quiet, id="another"), SCHEMA).id == quiet.id, "the same call"
+            store.approve(quiet.id)
+            assert store.take(quiet.id) == (Approved(), "") and store.pending_count() == kept
+            assert tracemalloc.get_traced_memory()[1] < 2 * MIB, "a request of the flood was read"
+        finally:
+            tracemalloc.stop()
+
+
+def test_requests_that_are_over_are_bounded_in_bytes_until_they_expire() -> None:
+    with Approvals() as store:
+        for number in range(40):
+            request = store.submit(asked(arguments={"to": f"{number:06}".ljust(4 * MIB, "x")}), SCHEMA)
+            store.approve(request.id)
+            assert store.take(request.id) == (Approved(), "")
+        kept = [entry.request.arguments["to"][:6] for entry in store.all() if entry.request is not None]
+    assert kept == [f"{number:06}" for number in range(40 - len(kept), 40)], "the oldest are removed"
+    assert 0 < len(kept) * 4 * MIB <= KEPT_BYTES * 9 // 8

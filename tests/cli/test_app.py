@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests import programs
 
 from toolcell.cli.app import toolcell
 
@@ -47,6 +48,30 @@ def test_an_unknown_command_is_refused_with_status_2(cli: Run) -> None:
     done = cli("frobnicate")
     assert done.returncode == 2
     assert "No such command 'frobnicate'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["doctor", "doctor --json", "tools", "audit list", "approvals list", "status", "serve"]
+)
+def test_a_command_in_a_directory_that_was_deleted_says_so(tmp_path: Path, warm: None, command: str) -> None:
+    inside = tmp_path / "deleted"
+    inside.mkdir()
+    code = f"import os, runpy, sys; os.chdir({str(inside)!r}); os.rmdir({str(inside)!r}); "
+    code += f"sys.argv = {['toolcell', *command.split()]!r}; runpy.run_module('toolcell.cli', run_name='__main__')"
+    done = programs.run([sys.executable, "-I", "-c", code], timeout=120)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "The current directory does not exist any more. Change to another one first." in done.stderr
+
+
+@pytest.mark.parametrize("group", ["audit", "approvals"])
+def test_the_state_directory_may_be_given_before_or_after_the_word_of_the_command(
+    cli: Run, tmp_path: Path, group: str
+) -> None:
+    nowhere, other = str(tmp_path / "nowhere"), str(tmp_path / "other")
+    after = cli(group, "list", "--state", nowhere)
+    assert after.returncode == 2 and nowhere in after.stderr
+    assert cli(group, "--state", nowhere, "list").stderr == after.stderr
+    assert cli(group, "--state", other, "list", "--state", nowhere).stderr == after.stderr
 
 
 def test_an_unknown_mechanism_is_refused_and_the_known_ones_are_named(cli: Run) -> None:

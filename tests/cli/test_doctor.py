@@ -11,9 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from toolcell import SessionKind, Supervisor, ToolResult, base_tools
+from toolcell import SessionKind, Supervisor, ToolResult, UsageError, WebhookChannel, base_tools
 from toolcell.cli.mechanisms import IDENTITY, PURPOSE
 from toolcell.cli.promises import PROMISES, PROTECTED_NAMES, VERDICTS, lines
+from toolcell.mcp import mcp_toolset
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
 from .conftest import ALLOWED, Run
@@ -234,6 +235,35 @@ def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_sho
     assert found["profiles"]["main"]["http"] == ["GET,POST https://api.example.com/v1"]
     assert found["credentials"]["api.example.com"] == [f"Authorization, from the file {tmp_path}/key"]
     assert "sesame" not in said + json.dumps(found)
+
+
+@pytest.mark.parametrize("account", ["", "ann:sesame-of-ann@"])
+def test_no_diagnosis_shows_more_of_the_url_of_an_mcp_server_than_its_origin(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOSTED_KEY", "sesame-4f2c9a1e5d7b")
+    monkeypatch.chdir(tmp_path)
+    url = f"http://{account}127.0.0.1:9/s/${{HOSTED_KEY}}/mcp?key=sesame-in-query"
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"mcpServers.hosted.url = {url!r}")
+    for command in ("doctor", "doctor --verbose", "doctor --json", "tools", "tools --json"):
+        done = cli(*command.split(), "--config", str(settings))
+        said = done.stdout + done.stderr
+        assert "sesame" not in said, command
+        assert ("hosted" in said and "http://127.0.0.1:9" in said) == command.startswith("doctor"), command
+
+
+def test_no_channel_and_no_toolset_shows_more_of_its_url_than_its_origin() -> None:
+    url = "https://hooks.example.org/services/sesame-4f2c9a1e5d7b?key=sesame-in-query"
+    assert repr(WebhookChannel(url)) == "<WebhookChannel https://hooks.example.org>"
+    assert repr(mcp_toolset(name="hosted", url=url)) == "<McpToolset hosted: https://hooks.example.org>"
+    for wrong in ("https://a:sesame-4f2c9a1e5d7b@[::1", "https://a.example.org:sesame-4f2c9a1e5d7b/", url + "/%2F*{}"):
+        try:
+            shown = repr(mcp_toolset(name="hosted", url=wrong))
+        except UsageError as error:
+            shown = str(error)
+        assert "sesame" not in shown and "hosted" in shown
 
 
 def test_it_shows_the_policy_with_the_names_that_denials_have(

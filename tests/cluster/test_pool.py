@@ -17,6 +17,7 @@ from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
+from toolcell.budget import Budgets
 from toolcell.cluster.demand import MachineDemand
 from toolcell.cluster.members import Member
 from toolcell.cluster.node import Node
@@ -25,7 +26,6 @@ from toolcell.cluster.pool import ClusterPool
 from toolcell.journal import Record
 from toolcell.journal.durable import interrupted
 from toolcell.journal.reading import JournalReader
-from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.runtime.overview import problems_of
 from toolcell.supervisor import runtime_of
@@ -237,10 +237,10 @@ async def test_the_status_lists_the_problems_of_each_node(tmp_path: Path) -> Non
             while not all(problem in said for problem in ("Node a was lost", "Node b: A zygote")):
                 await anyio.sleep(0.2)
                 said = await anyio.to_thread.run_sync(_status, state)
-        lost = r"^PROBLEM      Node a was lost \d+ s ago with 0 calls and 1 sessions: its machine has (ended|left)"
+        lost = r"^PROBLEM      Node a was lost \d+ s ago with 0 calls and 1 session: its machine has (ended|left)"
         assert re.search(lost, said, re.MULTILINE), said
         assert re.search(r"^PROBLEM      Node b: A zygote, the process that makes cells, has ended", said, re.MULTILINE)
-        assert re.search(r"^node         b up, 0 calls, 1 sessions, \d+ of \d+ cells", said, re.MULTILINE), said
+        assert re.search(r"^node         b up, 0 calls, 1 session, \d+ of \d+ cells", said, re.MULTILINE), said
 
 
 def _status(state: Path) -> str:

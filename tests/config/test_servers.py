@@ -111,7 +111,7 @@ def test_nothing_that_may_be_a_secret_is_shown(places: Places) -> None:
     config = places.load()
     assert SECRET not in repr(config) and SECRET not in repr([each.shown for each in config.servers.values()])
     assert config.servers["a"].shown == {"command": "server", "env": ["API_TOKEN"], "tier": "system"}
-    assert config.servers["b"].shown["url"] == "https://mcp.example.com/v1"
+    assert config.servers["b"].shown["url"] == "https://mcp.example.com"
 
 
 def test_variables_are_replaced_in_texts_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:

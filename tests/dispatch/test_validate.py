@@ -1,6 +1,7 @@
 """What a model is told about arguments that do not fit, and what passes."""
 
 import json
+import math
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -42,6 +43,7 @@ def draw(
 
 VALIDATOR = Validator("draw", draw.declaration.parameters_schema)
 CIRCLE = {"kind": "circle", "radius": 1}
+INF, NAN, LACKING = math.inf, math.nan, "which JSON does not have"
 
 
 def message(**arguments: Any) -> str:
@@ -87,6 +89,11 @@ def message(**arguments: Any) -> str:
             'shape.shapes.1.side: must be a number, not "1"',
         ),
         ({"shape": "circle"}, 'shape: must be an object, not "circle"'),
+        ({"shape": CIRCLE, "line_width": NAN}, f"line_width: must be an integer, not NaN, {LACKING}"),
+        ({"shape": CIRCLE, "options": {"a": -INF}}, f"options.a: must be an integer, not -Infinity, {LACKING}"),
+        ({"shape": {"kind": "circle", "radius": INF}}, f"shape.radius: must be a number, not Infinity, {LACKING}"),
+        ({"shape": {"kind": "circle", "radius": None}}, "shape.radius: must be a number, not null"),
+        ({"shape": CIRCLE, "colour": NAN}, f'colour: must be one of "red", "green", "dark blue", not NaN, {LACKING}'),
     ],
 )
 def test_one_problem_is_one_line_with_its_field_and_what_to_do(arguments: dict[str, Any], text: str) -> None:

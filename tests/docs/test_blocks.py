@@ -52,9 +52,7 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(page: str, tmp_path:
     jobs = [(str(tmp_path / program.name), program.name, program.text) for program in shown]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-I", str(RUN), str(tmp_path / "jobs.json")]
-    scratch = tmp_path / "scratch"  # for what the quarantine keeps
-    scratch.mkdir()
-    done = run_program(command, env=environment() | {"TMPDIR": str(scratch)}, cwd=tmp_path, fork_zygotes=True)
+    done = run_program(command, env=environment(), cwd=tmp_path, fork_zygotes=True)
     assert (done.returncode, done.stderr) == (0, "")
     for program, said in zip(shown, json.loads(done.stdout), strict=True):
         assert program.says is None or shows(program.says, said), f"{page}:{program.line} prints\n{said}"

@@ -15,7 +15,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by 
 
 
 SAYS = {
-    "approvals_service": ["a stranger asks: 401", '"paid 50"', "again: 409", "The clerk said no."],
+    "approvals_service": ["a stranger asks: 401", "paid 50", "again: 409", "The clerk said no."],
     "repair_a_project": [
         "a researcher was refused: The tool 'edit' needs write",
         'before the repair: File "README.rst", line 41',

@@ -5,7 +5,8 @@ import tomllib
 from tests.selection import HERE, SMOKE
 
 OF_FRAMEWORKS = (
-    "adk deepagents fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace smolagents"
+    "adk deepagents deepagents_suite fastmcp langchain llama_index openai_agents pydantic_ai pydantic_ai_workspace "
+    "smolagents"
 )
 ELSEWHERE = {
     "adapters/docs": ".ci/adapters",

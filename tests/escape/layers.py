@@ -305,7 +305,7 @@ ATTACKS = {
     "capability sets": "priv_capabilities priv_setuid proc_priority proc_lock_memory",
     "supplementary groups": "info_groups",
     "not dumpable": "proc_own_memory_file",
-    "session of its own": "info_umask",
+    "session of its own": "info_session",
     "oom score": "res_oom_order",
     "closing descriptors": "net_inherited_sockets",
     "Landlock": "fs_device_node fs_ioctl_on_a_device proc_kill_the_parent",
@@ -354,7 +354,8 @@ ATTACKS = {
 _CHECKED = {
     "clone": "priv_clone_namespaces",
     "ioctl": "priv_type_into_a_terminal fs_quota_ioctl fs_flags_and_times_of_the_scratch proc_fcntl_setown",
-    "fcntl": "fs_file_lease fs_dnotify fs_write_life_hint proc_fcntl_setown",
+    "fcntl": "fs_file_lease fs_dnotify fs_write_life_hint proc_fcntl_setown res_ofd_locks",
+    "setsockopt": "res_socket_buffers",
     "prlimit64": "proc_limits_of_others priv_core_limit",
     "setrlimit": "priv_core_limit",
     "prctl": "priv_core_limit priv_dumpable",

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcell.journal import Record
-from toolcell.journal.redact import (
-    LEAST_CHARS,
-    MOST_CHARS,
-    REDACTED,
-    arguments_for_journal,
-    bounded_log,
-    digest_of,
-    secrets_in,
-    without_secrets,
-)
+from toolcell.journal.redact import MOST_CHARS, arguments_for_journal, bounded_log, digest_of, secrets_in
+from toolcell.redaction import LEAST_CHARS, REDACTED, Redaction, without_secrets
 
 
 def test_small_arguments_are_kept_whole_and_need_no_digest() -> None:
@@ -79,6 +71,16 @@ SECRETS = {
     "credential: hunter2": "hunter2",
     "Basic aHVudGVyMjo=": "aHVudGVyMjo",
     "Bearer abcdefgh": "abcdefgh",
+    "curl -H 'Authorization: Token abcdefgh' https://api.example.com": "abcdefgh",
+    'curl -H "Authorization: Digest a=b, c=efgh" https://api.example.com': "efgh",
+    'echo {\\"Authorization\\": \\"Token abcdefgh\\"}': "abcdefgh",
+    "Set-Cookie: session=abcdefgh; Secure": "abcdefgh",
+    'curl -d "{\\"password\\": \\"hunter2\\"}"': "hunter2",
+    'curl -d "{\\\\\\"password\\\\\\": \\\\\\"correct horse\\\\\\"}"': "horse",
+    '{"password": "correct horse \\"battery\\" staple"}': "staple",
+    "password='correct horse battery'": "battery",
+    "signing_key: abcdefgh": "abcdefgh",
+    "password=DOMAIN\\hunter2": "hunter2",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.abcdefg": "eyJzdWIiOiIxMjM0NTYifQ",
 }
 
@@ -138,6 +140,13 @@ def test_a_log_entry_is_bounded_and_has_no_secret() -> None:
     fields = {"password": "hunter2", "text": "x" * 100_000}
     record = bounded_log(Record("log", "s", "c", {"level": "info", "message": "y" * 100_000, "fields": fields}))
     assert len(repr(record)) < 10_000 and "hunter2" not in repr(record) and record.data["level"] == "info"
+
+
+def test_no_part_of_a_known_secret_is_left_where_a_text_is_cut() -> None:
+    known = Redaction(["a-known-secret"], REDACTED)
+    for before in range(MOST_CHARS - 20, MOST_CHARS + 2):
+        kept = arguments_for_journal({"text": "." * before + "a%2dknown-secret" + "x" * MOST_CHARS}, known)
+        assert "a%2d" not in repr(kept) and "(" in kept["arguments"]["text"]
 
 
 def test_the_digest_does_not_depend_on_the_order_of_names() -> None:

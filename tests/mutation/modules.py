@@ -109,6 +109,7 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell",
         {
+            "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
             "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
             "profile": held("test_profile", "config/test_narrowing"),
@@ -120,6 +121,7 @@ MODULES: dict[str, Held] = {
             "config/policies": held("config/test_policies"),
             "config/narrowing": held("config/test_narrowing"),
             "usage_limits": held("test_usage_limits"),
+            "redaction": held("journal/test_redaction", "journal/test_redact"),
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
@@ -273,7 +275,6 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/pool",
         {
             "plan": held("pool/test_plan", "behaviour/calls/test_concurrency", "behaviour/pool/test_kept"),
-            "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
             "outbox": held("pool/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
         },
@@ -305,7 +306,6 @@ MODULES: dict[str, Held] = {
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "http/checks": held("backends/http/test_checks", "backends/http/test_client"),
-            "http/redaction": held("backends/http/test_redaction", "backends/http/test_client"),
             "http/client": held("backends/http/test_client", "behaviour/http/test_cells"),
         },
     ),

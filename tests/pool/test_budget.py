@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.pool.budget import Account, Ask, Budgets, ByteBudget
-from toolcell.sizes import memory_of
+from toolcell.budget import MOST_VALUES, Account, Ask, Budgets, ByteBudget, is_beyond, memory_of, oldest_beyond
 
 
 class Asked:
@@ -161,3 +160,37 @@ def test_where_a_call_waits_for_a_share_the_others_have_room_for_their_reserve_a
     waits.charge(10)
     assert asked(waits, 20, "waits").charge is None and all.is_short
     assert (waits.room, fresh.room) == (0, 10)
+
+
+def test_a_greedy_owner_leaves_every_other_a_share_and_its_reserve() -> None:
+    budget = ByteBudget(100, per_call=sys.maxsize, reserve=10)
+    held = [budget.hold("greedy", 20) for _ in range(5)]
+    assert [each is not None for each in held] == [True, True, True, False, False], "50, and its reserve"
+    quiet = [budget.hold("quiet", 5), budget.hold("quiet", 5), budget.hold("quiet", 25), budget.hold("quiet", 5)]
+    assert [each is not None for each in quiet] == [True, True, True, False]
+    for each in [*held, *quiet]:
+        if each is not None:
+            each.release()
+    large = budget.hold("greedy", 1_000)
+    assert budget.drawn == 990 and large is not None, "whoever is alone may have one of any size"
+
+
+@pytest.mark.parametrize(
+    ("value", "beyond"),
+    [
+        (list(range(MOST_VALUES)), False),
+        (list(range(MOST_VALUES + 1)), True),
+        ({str(number): [number] for number in range(MOST_VALUES // 2)}, False),
+        ({str(number): [number] for number in range(MOST_VALUES // 2 + 1)}, True),
+        ({"a": "x" * 99, "b": ["x" * 10]}, True),
+        (object(), False),
+    ],
+)
+def test_a_value_is_beyond_the_arguments_of_a_call_by_its_values_or_characters(value: object, beyond: bool) -> None:
+    assert is_beyond(value, 100_000 if isinstance(value, dict) and len(value) > 2 else 100) is beyond
+
+
+def test_the_oldest_are_dropped_by_number_or_bytes_and_never_the_newest() -> None:
+    sizes = {"a": 10, "b": 10, "c": 10}
+    assert oldest_beyond(sizes, 3, 30) == [] and oldest_beyond(sizes, 2, 30) == ["a"]
+    assert oldest_beyond(sizes, 3, 19) == ["a", "b"] == oldest_beyond(sizes, 3, 0)

@@ -1,5 +1,8 @@
 """What the pool does with its cells, seen in its repr: there is no process, and no clock that ticks."""
 
+import errno
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,10 +13,12 @@ from hypothesis import strategies as st
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import ENDING, Event
+from toolcell.pool.maker import not_made
 from toolcell.pool.pace import PACED
 from toolcell.pool.plan import plan
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
+from toolcell_sandbox.errors import SandboxError
 
 from .fakes import FakePool, fake_cells, spec
 
@@ -147,7 +152,7 @@ def test_too_many_calls_are_refused_and_say_what_is_full() -> None:
     pool.call(spec())
     refused = pool.call(spec())
     assert refused.outcome is not None and refused.ending == "overloaded"
-    assert refused.outcome.message.startswith("1 calls are waiting already, 1 of them of this session, and")
+    assert refused.outcome.message.startswith("1 call waits already, 1 of them of this session, and")
 
 
 def test_a_call_that_overtakes_those_that_wait_in_a_row_is_not_refused_early() -> None:
@@ -267,3 +272,14 @@ def test_no_call_waits_that_the_plan_would_serve_now(
         if any(each.state in ENDING for each in snapshots):
             continue  # the death of a cell computes the plan
         assert plan(inner.waiting, snapshots, inner._room, inner._exclusive, 0.0, inner._rivals.seen) == [], pool
+
+
+def test_a_cell_that_cannot_be_made_names_the_interpreter_only_where_that_is_missing() -> None:
+    missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    missing.filename = sys.executable
+    assert "sys.executable must be this Python" in not_made(missing).message
+    missing.filename = "/sys/fs/cgroup/gone"
+    assert not_made(missing).message.endswith("No such file or directory. Try again; see the supervisor's log.")
+    assert "ulimit -n" in not_made(OSError(errno.EMFILE, "many")).cure
+    unreadable = SandboxError("It cannot be read", step="view", cure="Make it readable.", errno=errno.EACCES)
+    assert not_made(unreadable).cure == "Make it readable."

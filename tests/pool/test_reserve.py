@@ -588,7 +588,7 @@ async def test_what_the_first_call_does_to_the_scratch_does_not_last(supervisor:
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o777])
-async def test_the_umask_of_the_program_is_not_that_of_its_cells(umask: int, tmp_path: Path) -> None:
+async def test_a_cell_made_ahead_can_be_bound_whatever_the_umask_of_the_program(umask: int, tmp_path: Path) -> None:
     place = Path(f"/srv/toolcell-umask-{os.getpid()}")
     place.mkdir()
     before = os.umask(umask)

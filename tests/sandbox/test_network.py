@@ -178,5 +178,6 @@ def test_only_a_proxied_profile_that_grants_net_names_the_proxy_and_nothing_over
     assert "HTTP_PROXY" not in proxied.environment({})
     environment = proxied.replace(grants=frozenset({"net"})).environment(host)
     found = {name: value for name, value in environment.items() if "proxy" in name.lower()}
+    assert found.pop("NODE_USE_ENV_PROXY") == "1" and "NODE_USE_ENV_PROXY" not in proxied.environment(host)
     assert set(found.values()) == {"http://127.0.0.1:3128", ""} and len(found) == 8
     assert found["NO_PROXY"] == found["no_proxy"] == ""

@@ -116,6 +116,7 @@ def test_read_numbers_the_lines_and_says_how_to_read_on(ctx: ToolContext, tmp_pa
         "more": "6 lines are left; read on with offset=5",
     }
     assert result.display == "Read a.txt: lines 3 to 4 of 10"
+    assert result.for_model().endswith('"more":"6 lines are left; read on with offset=5"}\n3\tline 3\n4\tline 4')
     assert "more" not in call(ctx, "read", path="a.txt").output
 
 
@@ -161,7 +162,7 @@ def test_read_explains_what_it_cannot_read(ctx: ToolContext, tmp_path: Path) -> 
         ({"path": "bin"}, "'bin' is a binary file of 6 bytes"),
         ({"path": "none"}, "'none': no such file"),
         ({"path": "../x"}, "outside the workspace"),
-        ({"path": "d/x.py", "offset": 2}, "has 1 lines; offset 2 is past its end"),
+        ({"path": "d/x.py", "offset": 2}, "has 1 line; offset 2 is past its end"),
     ]
     for arguments, message in refusals:
         with pytest.raises(ToolFailure, match=message):

@@ -45,6 +45,8 @@ def bound(annotation: Any, value: Any) -> Any:
         (Path, "a/b", Path("a/b")),
         (Mode, "fast", Mode.FAST),
         (Size, {"width": 1}, Size(1)),
+        (Literal[1, 2], 1.0, 1),
+        (list[Literal[1, "a", True]], [1.0, "a", True], [1, "a", True]),
         (Strict, {"on": "2026-01-02"}, Strict(on=date(2026, 1, 2))),
         (Decimal, "1.5", Decimal("1.5")),
         (UUID, "12345678123456781234567812345678", UUID("12345678123456781234567812345678")),

@@ -3,9 +3,10 @@
 import subprocess
 import sys
 from functools import partial, wraps
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from toolcell_tools import tool
 from toolcell_tools.docstrings import Documented, documented
@@ -121,3 +122,21 @@ def test_a_parameter_that_the_function_does_not_have_or_that_has_no_text_is_no_e
         """
 
     assert "path" not in documented(odd).parameters and documented(odd).description == "Read."
+
+
+def test_a_text_in_the_annotation_is_the_description_unless_a_field_has_one() -> None:
+    def read(
+        path: Annotated[str, "Where it is."],
+        limit: Annotated[int | None, Field(description="How many."), "Not this."] = None,
+        offset: int = 0,
+    ) -> None:
+        """Read a file.
+
+        Args:
+            path: Not this.
+            limit: Not this.
+            offset: Where to begin.
+        """
+
+    properties = tool(read).declaration.parameters_schema["properties"]
+    assert [one["description"] for one in properties.values()] == ["Where it is.", "How many.", "Where to begin."]

@@ -55,6 +55,12 @@ def test_each_draft_is_judged_by_its_own_rules(draft: str) -> None:
         ({"type": "strnig"}, r"is not valid JSON Schema at \$\.type: 'strnig'"),
         ({"properties": {"a": {"minimum": "1"}}}, r"at \$\.properties\.a\.minimum: '1' is not of type 'number'"),
         ({"required": "a"}, r"at \$\.required"),
+        (
+            {"required": "a", "properties": {"b": {"type": "strnig", "minLength": -1}, "c": {"items": 3}}},
+            r"at \$\.properties\.b\.minLength: .*; at \$\.properties\.b\.type: .*; at \$\.properties\.c\.items: .*; "
+            r"at \$\.required",
+        ),
+        ({"properties": {str(n): {"minLength": -n} for n in range(1, 9)}}, r"at \$\.properties\.1\..*; and 3 more"),
         ({"enum": [object()]}, r"is not JSON data: \$\.enum\[0\]"),
         ({"enum": [float("nan")]}, "is not JSON data"),
         ({"enum": [float("inf")]}, "is not JSON data"),

@@ -1,13 +1,15 @@
 """What can be said of a tool, and variants of it: what is declared, what is refused."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from toolcell_sandbox.limits import Limits
 from toolcell_tools import (
     Annotations,
     Capability,
@@ -17,10 +19,13 @@ from toolcell_tools import (
     ToolDeclaration,
     ToolDefinitionError,
     as_tool,
+    dynamic_tool,
     encode_return,
     tool,
 )
 from toolcell_tools.capability import LEAST_TIERS
+from toolcell_tools.options import ToolOptions
+from toolcell_tools.rules import LIMITS
 
 
 def send(to: str, text: str, times: int = 1) -> str:
@@ -319,3 +324,35 @@ def test_the_origin_says_where_a_tool_was_written() -> None:
     assert as_tool(send).origin == f"{__name__}:send"
     assert as_tool(send).replace(name="other").origin == f"{__name__}:send"
     assert "test_options.py:" in tool(lambda: None, name="anonymous").origin
+
+
+WRONG: list[Any] = [3, 1.5, True, object(), b"x", [1], {3: 4}, {"a": {1}}, {3}, lambda: 1, float("nan"), {"wal_s": 1}]
+OPTIONS = sorted(ToolOptions.__annotations__.keys() - {"preview", "mutates", "requires_approval", "harmless"})
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_a_wrong_value_of_an_option_is_refused_by_the_name_of_the_option_or_is_no_mistake(
+    option: str, value: Any
+) -> None:
+    made: dict[str, Callable[[], Tool[..., Any]]] = {"tool": lambda: as_tool(tool(send, **{option: value}))}
+    if option not in ("name", "parameters_schema", "output_schema"):
+        made["dynamic"] = lambda: dynamic_tool("send", handler=lambda arguments: arguments, **{option: value})
+    for make in made.values():
+        try:
+            declaration = make().declaration
+        except ToolDefinitionError as error:
+            named = option in str(error) or (option == "limits" and "has no limit" in str(error))
+            assert (named and "send" in str(error)) or f"name {value!r}" in str(error)
+        else:
+            assert declaration.name == "send"
+
+
+def test_a_limit_is_known_by_its_name_and_a_misspelt_one_is_named_with_the_right_one() -> None:
+    assert {field.name for field in fields(Limits)} == LIMITS
+    every = dict.fromkeys(LIMITS, 1)
+    assert tool(send, limits=every).limits == every
+    with pytest.raises(ToolDefinitionError, match=r"'send' has no limit 'wal_s'\. Did you mean 'wall_s'\?"):
+        tool(send, limits={"wal_s": 1})
+    with pytest.raises(ToolDefinitionError, match=r"limits\['processes'\]=1\.5\. Pass a whole number above 0"):
+        tool(send, limits={"processes": 1.5})

@@ -109,7 +109,7 @@ def test_write_shows_a_diff_and_writes_nothing(ctx: ToolContext, tmp_path: Path)
     assert shown.summary == "Replace a.txt (2 lines)"
     assert shown.diff == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
     created = BASE["write"].preview(ctx, {"path": "deep/b.txt", "content": "x"})
-    assert created.summary == "Create deep/b.txt (1 lines)"
+    assert created.summary == "Create deep/b.txt (1 line)"
     assert created.diff is not None
     assert "+x\n\\ No newline at end of file" in created.diff
     assert [one.name for one in tmp_path.rglob("*")] == ["a.txt"]
@@ -119,8 +119,8 @@ def test_write_shows_a_diff_and_writes_nothing(ctx: ToolContext, tmp_path: Path)
 def test_write_says_so_where_the_file_that_is_there_cannot_be_read(
     make_context: Callable[..., ToolContext], ctx: ToolContext, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.bin").write_bytes(b"\xff")
-    assert "is not UTF-8 text" in BASE["write"].preview(ctx, {"path": "a.bin", "content": ""}).details
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    assert "'a.bin' is a binary file" in BASE["write"].preview(ctx, {"path": "a.bin", "content": ""}).details
     assert "outside" in BASE["write"].preview(ctx, {"path": "../x", "content": ""}).details
     blind = make_context(workspace=DeniedWorkspace(tmp_path))
     assert BASE["write"].preview(blind, {"path": "a.txt", "content": "new"}) == Preview("Write a.txt", "new")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import toolcell
 from toolcell_tools import Capability, PermissionTier, ToolDefinitionError, tool
 from toolcell_tools.rules import (
     capabilities,
@@ -14,6 +15,7 @@ from toolcell_tools.rules import (
     check_metadata,
     check_name,
     check_positive,
+    legal_names,
     suggested_name,
 )
 
@@ -30,6 +32,26 @@ def test_the_name_that_is_suggested_may_be_taken(name: str) -> None:
 @given(st.from_regex(r"[a-z][a-z0-9]{0,5}(_[a-z0-9]{1,5}){0,4}", fullmatch=True))
 def test_a_usual_name_is_its_own_suggestion(name: str) -> None:
     assert suggested_name(name) == name
+
+
+FOREIGN = st.text(max_size=80) | st.sampled_from(["SearchTool", "searchFiles", "search_files", "handoff", "", "x" * 99])
+
+
+@given(st.lists(FOREIGN, max_size=12), st.sampled_from(["", "srv_", "Srv."]), st.sets(FOREIGN, max_size=3))
+def test_foreign_names_become_legal_names_that_all_differ(names: list[str], prefix: str, taken: set[str]) -> None:
+    found = legal_names(names, prefix=prefix, taken=taken)
+    assert list(found) == list(dict.fromkeys(names)) and len(set(found.values())) == len(found)
+    assert [check_name(one) for one in found.values()] == [*found.values()] and not taken & set(found.values())
+    assert legal_names(reversed(names), prefix=prefix, taken=taken) == found
+
+
+def test_a_foreign_name_becomes_the_nearest_one_and_a_legal_name_stays() -> None:
+    assert legal_names(["searchFiles", "SearchTool", "search_files"]) == {
+        "searchFiles": "tool_search_files_765492",
+        "SearchTool": "search_tool",
+        "search_files": "search_files",
+    }
+    assert toolcell.legal_names is legal_names
 
 
 @pytest.mark.parametrize("name", ["handoff", "toolcell_status", "toolcell_" + "x" * 54])

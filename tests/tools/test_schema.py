@@ -4,15 +4,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
 import jsonschema
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 from typing_extensions import TypedDict
 
-from toolcell_tools import ToolContext, ToolDefinitionError, ToolResult, tool
+from toolcell.dispatch.validate import Valid, Validator
+from toolcell_tools import HostContext, ToolContext, ToolDefinitionError, ToolResult, ValidationError, host_tool, tool
+
+V = TypeVar("V")
 
 
 class Colour(Enum):
@@ -100,11 +104,83 @@ def test_enums_models_dataclasses_and_typed_dicts_are_shared_definitions() -> No
 
 
 def test_a_recursive_model_refers_to_itself() -> None:
-    def plant(tree: Tree) -> None: ...
+    def plant(tree: Tree, deep: bool = False) -> None: ...
 
     schema = schema_of(plant)
     assert schema["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
     jsonschema.validate({"tree": {"name": "a", "children": [{"name": "b"}]}}, schema)
+
+
+class Query(BaseModel):
+    text: Annotated[str, Field(min_length=2, description="What to seek.")]
+    limit: int = 10
+
+
+class Sized(TypedDict):
+    width: int
+
+
+@dataclass
+class Boxed(Generic[V]):
+    value: V
+
+
+class Listed(RootModel[list[int]]):
+    pass
+
+
+class Inside(BaseModel):
+    input: str
+
+
+WHOLE: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "a model": (Query, {"text": "ab"}, Query(text="ab")),
+    "a model with a note": (Annotated[Query, Field(description="It.")], {"text": "ab"}, Query(text="ab")),
+    "a typed dict": (Sized, {"width": 1.0}, {"width": 1}),
+    "a dataclass": (Boxed[int], {"value": 1}, Boxed(1)),
+    "a model with a field of the parameter's name": (Inside, {"input": "a"}, Inside(input="a")),
+    "a model that contains itself": (Tree, {"name": "a"}, Tree(name="a")),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("make", [tool, partial(host_tool, harmless=True)])
+def test_the_fields_of_the_only_parameter_are_the_arguments(case: str, make: Any) -> None:
+    annotation, arguments, expected = WHOLE[case]
+
+    def use(ctx: Any, input: Any) -> None: ...
+
+    use.__annotations__ |= {"ctx": ToolContext if make is tool else HostContext, "input": annotation}
+    made = make(use)
+    schema = made.declaration.parameters_schema
+    assert schema["type"] == "object" and schema["properties"].keys() >= arguments.keys()
+    assert made.bind(arguments, None) == {"ctx": None, "input": expected}
+    validator = Validator("use", schema, whole=made.whole)
+    assert validator.check(arguments) == Valid(arguments)
+    if annotation is not Inside:  # as other frameworks declare it
+        assert validator.check({"input": arguments}) == Valid(arguments)
+    assert isinstance(validator.check({"input": 3}), ValidationError)
+
+
+@pytest.mark.parametrize("annotation", [Query | None, Listed, list[Query], dict[str, Query], int])
+def test_another_type_of_the_only_parameter_is_its_own_argument(annotation: Any) -> None:
+    def use(input: Any) -> None: ...
+
+    use.__annotations__["input"] = annotation
+    assert list(schema_of(use)["properties"]) == ["input"]
+
+
+def test_models_of_several_parameters_or_with_a_default_or_in_an_authors_schema_are_arguments_by_name() -> None:
+    def several(input: Query, times: int) -> None: ...
+    def optional(input: Query = Query(text="ab")) -> None: ...  # noqa: B008 - it is not changed
+    def alone(input: Query) -> None: ...
+
+    assert list(schema_of(several)["properties"]) == ["input", "times"]
+    assert list(schema_of(optional)["properties"]) == ["input"]
+    nested = {"type": "object", "properties": {"input": {"type": "object"}}, "required": ["input"]}
+    authored = tool(alone, parameters_schema=nested)
+    assert list(authored.declaration.parameters_schema["properties"]) == ["input"]
+    assert authored.bind({"input": {"text": "ab"}}, None) == {"input": Query(text="ab")} and not authored.whole
 
 
 def test_two_models_of_one_name_stay_apart() -> None:
@@ -172,7 +248,7 @@ def test_types_from_the_function_that_defines_the_tool_can_be_named_in_strings()
         a: int
 
     @tool
-    def use(value: "Local") -> "Local":
+    def use(value: "Local", beside: int = 0) -> "Local":
         return value
 
     assert "Local" in use.declaration.parameters_schema["$defs"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -114,6 +115,36 @@ def test_a_command_that_cannot_start_says_why(
 ) -> None:
     with pytest.raises(ToolFailure, match=message):
         shell.run(command, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("size", [131_071, 131_072, 1_048_576])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_command_of_up_to_1_mib_runs_as_a_short_one_does(
+    shell: Shell, tmp_path: Path, letter: str, size: int
+) -> None:
+    before, after = "trap 'echo bye' EXIT; cat; cat <<'E' | wc -c\n", "\nE\necho ${#0} $# >args; pwd; exit 3"
+    room = size - len(f"{before}{after}".encode())
+    text = letter * (room // len(letter.encode())) + "." * (room % len(letter.encode()))
+    found = set(os.listdir(tempfile.gettempdir()))
+    done = shell.run(f"{before}{text}{after}")
+    assert (done.stdout, done.stderr, done.exit_code) == (f"{room + 1}\n{tmp_path}\nbye\n", "", 3)
+    assert (tmp_path / "args").read_text().split()[1] == "0"
+    assert not {name for name in set(os.listdir(tempfile.gettempdir())) - found if name.startswith("command-")}
+
+
+def test_a_longer_command_is_refused_with_its_size_the_bound_and_a_cure(shell: Shell) -> None:
+    with pytest.raises(ToolFailure, match=r"has 1,048,577 bytes, and at most 1,048,576 can be run; write it to a file"):
+        shell.run("é" * 524_288 + "x")
+
+
+def test_a_long_command_may_remove_its_own_file(shell: Shell) -> None:
+    remove = 'case "$0" in */command-*) rm "$0" && echo removed;; esac'
+    assert shell.run(f"{remove}; : {'x' * 200_000}; echo done").stdout == "removed\ndone\n"
+
+
+def test_commands_are_for_bash(shell: Shell) -> None:
+    done = shell.run("set -o pipefail; a=(1 2 3); false | true || [[ ${a[-1]} == 3 ]] && printf '%s\n' {x..z} $'\\x41'")
+    assert (done.stdout, done.stderr) == ("x\ny\nz\nA\n", "")
 
 
 def test_async_commands_run_side_by_side(shell: Shell) -> None:

@@ -24,6 +24,7 @@ from swerex.runtime.abstract import (
     UploadRequest,
     WriteFileRequest,
 )
+from tests.adapters.kit import elsewhere
 from tests.helpers import PATIENCE_S
 
 from toolcell import Session
@@ -134,10 +135,25 @@ async def test_a_program_runs_as_subprocess_run_does(runtime: AbstractRuntime, m
     env = await runtime.execute(Command(command=["env"], env={"A": "x y"}, cwd="/tmp"))
     assert "A=x y" in env.stdout and "HOME=" not in env.stdout
     assert (await runtime.execute(Command(command="pwd", cwd="/tmp"))).stdout == "/tmp\n"
+    text = f": {'x' * 1_000_000}; [[ $A == 'x y' ]] && pwd"  # bash's, and longer than an argument may be
+    long = Command(command=text, shell=True, env={"A": "x y"}, cwd="/tmp")
+    assert (await runtime.execute(long)).stdout == "/tmp\n"
     with pytest.raises(NonZeroExitCodeError):
         await runtime.execute(Command(command=["false"], check=True))
     with pytest.raises(CommandTimeoutError):
         await runtime.execute(Command(command=["sleep", "60"], timeout=0.3))
+
+
+async def test_a_file_where_no_command_would_see_it_is_refused_with_the_name_of_the_workspace(
+    runtime: AbstractRuntime, main: Session
+) -> None:
+    with pytest.raises(OSError, match=f"would not last.*{main.workspace}"):
+        await runtime.write_file(WriteFileRequest(path="/tmp/a.txt", content=""))
+
+
+async def test_commands_run_from_another_event_loop(runtime: AbstractRuntime) -> None:
+    ran = await elsewhere(lambda: runtime.execute(Command(command=["echo", "hi"])))
+    assert ran.stdout == "hi\n"
 
 
 async def test_files_go_there_and_back(runtime: AbstractRuntime, tmp_path: Path) -> None:

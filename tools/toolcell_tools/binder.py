@@ -4,14 +4,14 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from .lazy import LazyField
-from .signature import Parameter
+from .signature import MISSING, Parameter
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 __all__ = ["CONFIG", "Binder", "Plainness", "plainness"]
 
-CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
+CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64", "ser_json_inf_nan": "constants"}
 """pydantic's configuration for arguments whose type has none: bytes are base64, as in results."""
 
 Plainness = Literal["json", "int", "float", None]
@@ -24,18 +24,28 @@ class Binder:
     converted to the type of the annotation.
     """
 
-    __slots__ = ("_adapter", "_converted", "_numbers", "converts")
+    __slots__ = ("_adapter", "_converted", "_numbers", "_whole", "converts")
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
+        self._whole = whole_parameter(parameters)
         kinds = {parameter.name: plainness(parameter.annotation) for parameter in parameters}
         self._numbers = [(name, kind == "int") for name, kind in kinds.items() if kind in ("int", "float")]
         rich = {one.name: one.annotation for one in parameters if kinds[one.name] is None}
         self._converted = tuple(rich)
-        self._adapter = _adapter(rich) if rich else None
+        self._adapter = _adapter(self._whole.annotation if self._whole else _typed_dict(rich)) if rich else None
         self.converts = bool(self._numbers or rich)  # whether any argument needs conversion
 
     def convert(self, bound: dict[str, Any]) -> None:
         """Convert the arguments to the function's types. Raises pydantic's ValidationError with the parameter."""
+        if self._whole is not None:
+            from pydantic_core import to_json
+
+            name = self._whole.name
+            value = bound[name] if bound.keys() == {name} and name not in fields_of(self._whole.annotation) else bound
+            made = cast("TypeAdapter[Any]", self._adapter).validate_json(to_json(value))
+            bound.clear()
+            bound[name] = made
+            return
         for name, integer in self._numbers:
             value = bound.get(name)
             if integer:
@@ -52,15 +62,43 @@ class Binder:
                 bound.update(self._adapter.validate_json(to_json(rich)))
 
 
-def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":
-    """One validator for all parameters, a TypedDict: unlike a model, it takes any name, and errors carry the name."""
+def _adapter(annotation: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
+
+    return TypeAdapter[Any](annotation)
+
+
+def _typed_dict(annotations: dict[str, Any]) -> Any:
+    """One type for all parameters, a TypedDict: unlike a model, it takes any name, and errors carry the name."""
     from typing_extensions import TypedDict
 
     typed_dict: Any = TypedDict
     made = typed_dict("Arguments", annotations, total=False)
     made.__pydantic_config__ = CONFIG
-    return TypeAdapter[dict[str, Any]](made)
+    return made
+
+
+def whole_parameter(parameters: tuple[Parameter, ...]) -> Parameter | None:
+    """The parameter whose fields are the arguments, or None: the only one, required, and a pydantic model, a dataclass
+    or a TypedDict. Arguments by the parameter's own name bind too, for an author's schema that has it."""
+    if len(parameters) == 1 and parameters[0].default is MISSING and fields_of(parameters[0].annotation) is not None:
+        return parameters[0]
+    return None
+
+
+def fields_of(annotation: Any) -> Any:
+    """The names of the fields of a pydantic model, a dataclass or a TypedDict; None for another type."""
+    while get_origin(annotation) is not None:
+        if get_origin(annotation) in (Union, UnionType, Literal):
+            return None
+        annotation = annotation.__origin__
+    if not isinstance(annotation, type):
+        return None
+    if getattr(annotation, "__pydantic_root_model__", None) is False:
+        return annotation.model_fields  # type: ignore[attr-defined]
+    if dict in annotation.__bases__ and hasattr(annotation, "__total__"):
+        return annotation.__annotations__
+    return getattr(annotation, "__dataclass_fields__", None)
 
 
 def plainness(annotation: object) -> Plainness:
@@ -74,7 +112,9 @@ def plainness(annotation: object) -> Plainness:
         return "json"
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return "json" if all(type(member) in _JSON_SCALARS for member in members) else None
+        if not all(type(member) in _JSON_SCALARS for member in members):
+            return None
+        return "int" if any(type(member) is int for member in members) else "json"
     if origin is list or origin is dict:
         # Numbers inside containers are left to pydantic, which settles them in one pass.
         return "json" if all(plainness(member) == "json" for member in members) else None

@@ -5,13 +5,15 @@ import inspect
 import json
 import linecache
 from collections.abc import Callable
+from copy import deepcopy
 from types import CodeType
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
 from .annotations import Annotations
 from .capability import Capability, PermissionTier
+from .dialect import subschemas
 from .options import ExceptionsShown, FailureMode, Kind, Placement
 from .signals import SignalKind
 from .signature import underlying
@@ -71,6 +73,11 @@ class ToolDeclaration(BaseModel):
         """Whether the tool's schema became known only at run time, so nothing can check it earlier."""
         return self.kind == "dynamic"
 
+    @field_validator("parameters_schema", "output_schema", "failure_schema")
+    @classmethod
+    def _in_json(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        return schema if schema is None or _finite(schema) else _without_infinities(schema)
+
     @field_serializer("needs", "uses")
     def _in_order(self, capabilities: frozenset[Capability]) -> list[Capability]:
         return sorted(capabilities)
@@ -78,6 +85,40 @@ class ToolDeclaration(BaseModel):
     @field_serializer("signals")
     def _signals_in_order(self, signals: frozenset[SignalKind]) -> list[SignalKind]:
         return sorted(signals)
+
+
+def _without_infinities(schema: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the schema without NaN and infinities, which JSON lacks. A default of them is said in the
+    description, and no argument can have such a value."""
+    result = deepcopy(schema)
+    pending: list[object] = [result]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        here, inner = cast("dict[str, Any]", node), list(subschemas(cast("dict[str, Any]", node)))
+        pending += [sub for _, sub in inner]
+        for key in here.keys() - {steps[0] for steps, _ in inner}:
+            if _finite(here[key]):
+                continue
+            value = here.pop(key)
+            if key == "default":
+                said = f"default: {json.dumps(value, default=str)}"
+                before = str(here.get("description", "")).strip()
+                here["description"] = f"{before} ({said})" if before else f"D{said[1:]}"
+            elif key in ("enum", "examples"):
+                here[key] = [one for one in value if _finite(one)]
+            elif key == "const":
+                here["enum"] = []  # no JSON value fits
+    return result
+
+
+def _finite(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, default=str)
+    except ValueError:
+        return False
+    return True
 
 
 def fingerprint(said: object, *code: object) -> str:

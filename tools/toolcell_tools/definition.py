@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
 
-from .binder import Binder
+from .binder import Binder, fields_of, whole_parameter
 from .capability import CHANGING, Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
@@ -23,6 +23,7 @@ from .rules import (
     check_positive,
     check_read_only,
     check_tier,
+    check_types,
     check_version,
     suggested_name,
     tier_of,
@@ -124,14 +125,26 @@ class Tool(Generic[P, R_co]):
         return self._parameters
 
     @property
+    def whole(self) -> str:
+        """The parameter whose fields are the arguments, or "". A call may also give it by its name, as other frameworks
+        declare it, unless a field or an author's schema has that name."""
+        found = whole_parameter(self.parameters)
+        if found is None or found.name in self._author_names() or found.name in fields_of(found.annotation):
+            return ""
+        return found.name
+
+    @property
     def origin(self) -> str:
         """Where the tool was defined: `module:qualname`, with file and line if no import can reach that name."""
         function = underlying(self.fn)
         module, qualname = getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))
-        code = getattr(function, "__code__", None)
-        if code is not None and (module == "__main__" or "<" in qualname):
-            return f"{module}:{qualname} ({code.co_filename}:{code.co_firstlineno})"
-        return f"{module}:{qualname}"
+        return f"{module}:{qualname}{self.line if module == '__main__' or '<' in qualname else ''}"
+
+    @property
+    def line(self) -> str:
+        """The file and line of the function, as ` (file:line)`; "" if it has none."""
+        code = getattr(underlying(self.fn), "__code__", None)
+        return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
     @property
     def stranger(self) -> str:
@@ -255,11 +268,13 @@ class Tool(Generic[P, R_co]):
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
         check_known(self.name, options, ToolOptions.__annotations__)
+        check_types(self.name, options)
         self._options = options
         self.version = check_version(self.name, options.get("version", "1.0.0"))
         self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
         tier = options.get("tier")
+        check_choice(self.name, "tier", tier or PermissionTier.SYSTEM, tuple(PermissionTier))
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
         check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
         if getattr(options.get("annotations"), "read_only", None):
@@ -387,9 +402,17 @@ class Tool(Generic[P, R_co]):
         return documented(self.fn)
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
-        from .schema import parameters_schema
+        from .schema import object_schema, parameters_schema
 
-        return parameters_schema(self.name, self.parameters, words.parameters)
+        schema = parameters_schema(self.name, self.parameters, words.parameters)
+        whole = whole_parameter(self.parameters)
+        if whole is None or (whole.name in self._author_names() and whole.name not in fields_of(whole.annotation)):
+            return schema
+        return object_schema(self.name, whole.annotation)
+
+    def _author_names(self) -> Mapping[str, Any]:
+        given = self._options.get("parameters_schema") or {}
+        return cast("Mapping[str, Any]", given.get("properties", {}))
 
     def _declared(self, derived: _Derived) -> "ToolDeclaration":
         from .annotations import Annotations

@@ -16,7 +16,16 @@ from .lazy import Answer
 if TYPE_CHECKING:
     from .result import ToolResult
 
-__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_counted", "encode_json", "encode_return", "in_utf8"]
+__all__ = [
+    "MAX_CONTAINERS",
+    "MAX_DEPTH",
+    "MAX_ELEMENTS",
+    "WIDE_BITS",
+    "encode_counted",
+    "encode_json",
+    "encode_return",
+    "in_utf8",
+]
 
 MAX_DEPTH = 64
 MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
@@ -26,6 +35,7 @@ DISPLAY_CHARS = 2_000
 _PUNCTUATION = 3  # characters of punctuation per value in a display, about
 DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; beyond this length nobody reads it, and it would be sent twice
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
+WIDE_BITS = 1_023  # of an integer in arguments, so that each can become a float
 
 _compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
@@ -39,9 +49,9 @@ def in_utf8(text: str, errors: str = "backslashreplace") -> str:
 def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
     """`{"output", "display", "artifacts", "content"}` for what a tool returned, as plain JSON data.
 
-    A ToolResult gives all four, and "signals", as `Signal` objects, if it has any. Any other value is the output, and
-    the display is derived from it. `recorded` are the artifacts that handles recorded; each is added unless the tool
-    names the same path. Raises Unencodable.
+    A ToolResult gives all four, and if it has them, "signals", as `Signal` objects, and "text_member". Any other value
+    is the output, and the display is derived from it. `recorded` are the artifacts that handles recorded; each is added
+    unless the tool names the same path. Raises Unencodable.
     """
     if type(value) is str:
         text = value if value.isascii() else _checked(value)
@@ -52,7 +62,8 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
         output = encode_json(value.output)
         artifacts = _artifacts(value.artifacts, recorded)
         content: list[Any] = encode_json(value.content) if value.content else []
-        return {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
+        encoded = {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
+        return encoded | {"text_member": value.text_member} if value.text_member else encoded
     result_module = sys.modules.get("toolcell_tools.result")
     if result_module is not None and isinstance(value, result_module.ToolResult):
         return _encode_result(cast("ToolResult", value), recorded)
@@ -61,14 +72,16 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
     return {"output": output, "display": display, "artifacts": _artifacts((), recorded), "content": []}
 
 
-def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
-    """`value` as plain JSON data: dict with str keys, list, str, 64-bit int, float, bool, None. Raises Unencodable."""
-    return encode_counted(value, max_elements)[0]
+def encode_json(value: object, max_elements: int = MAX_ELEMENTS, *, bits: int = 64) -> Any:
+    """`value` as plain JSON data: dict with str keys, list, str, int, float, bool, None. Raises Unencodable.
+
+    Integers have at most 64 bits. In arguments and schemas, which go only to a cell, they may have `WIDE_BITS`."""
+    return encode_counted(value, max_elements, bits=bits)[0]
 
 
-def encode_counted(value: object, max_elements: int = MAX_ELEMENTS) -> tuple[Any, int, int]:
+def encode_counted(value: object, max_elements: int = MAX_ELEMENTS, *, bits: int = 64) -> tuple[Any, int, int]:
     """As `encode_json`, with the number of values, itself included, and of characters in texts and keys."""
-    room = _EncodeRoom(max_elements)
+    room = _EncodeRoom(max_elements, bits)
     try:
         plain = _walk(value, MAX_DEPTH, room)
     except _Offender as offender:
@@ -88,6 +101,8 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
     encoded = {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
     if result.signals:
         encoded["signals"] = [*result.signals]
+    if result.text_member:
+        encoded["text_member"] = result.text_member
     return encoded
 
 
@@ -129,9 +144,10 @@ class _Offender(Exception):
 class _EncodeRoom:
     """How many more elements and containers fit, and how many characters have been seen."""
 
-    __slots__ = ("chars", "containers", "elements", "most")
+    __slots__ = ("bits", "chars", "containers", "elements", "most")
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, bits: int) -> None:
+        self.bits = bits
         self.most = self.elements = elements
         self.containers = MAX_CONTAINERS
         self.chars = 0
@@ -157,9 +173,9 @@ def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
     if kind is bool or kind is float or value is None:
         return value
     if kind is int:
-        if _INT_MIN <= value <= _INT_MAX:
+        if _INT_MIN <= value <= _INT_MAX or value.bit_length() <= room.bits > 64:
             return value
-        raise _Offender("an integer of more than 64 bits cannot be sent; send it as a string")
+        raise _Offender(f"an integer of more than {room.bits:,} bits cannot be sent; send it as a string")
     try:
         plain = converted(value)
     except MemoryError:

@@ -2,7 +2,7 @@
 wrong or hostile. One that passes the checks is kept verbatim."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ import jsonschema_rs
 
 from .cost import MAX_SAME, Cost, SelfReference, pattern_weight
 from .dialect import DEFAULT, DRAFTS, FORMATS, draft_of, subschemas
-from .encode import encode_json
+from .encode import WIDE_BITS, encode_json
 from .failures import ToolDefinitionError, Unencodable
 from .targets import UnresolvedReference
 
@@ -19,7 +19,8 @@ __all__ = ["MAX_BYTES", "MAX_NODES", "MAX_PATTERNS", "check_any_schema", "check_
 MAX_BYTES = 256 * 1024  # as JSON; the largest schema among 218 tools of 18 MCP servers has 37 KB
 MAX_NODES = 20_000  # objects, arrays and scalars in all
 MAX_PATTERNS = 200  # each costs up to 3 ms to compile
-EXPLAINED_NODES = 1_000  # jsonschema, in Python, takes 50 µs for each; its wording is not worth a longer wait
+EXPLAINED_NODES = 1_000  # jsonschema, in Python, takes 50 µs for each; its list is not worth a longer wait
+MAX_PROBLEMS = 5  # told of one schema
 
 
 def check_foreign_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def _plain(where: str, schema: object) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise ToolDefinitionError(f"{where} is no schema but a {type(schema).__name__}. Pass a JSON Schema as a dict.")
     try:
-        plain = cast("dict[str, Any]", encode_json(cast("object", schema)))
+        plain = cast("dict[str, Any]", encode_json(cast("object", schema), bits=WIDE_BITS))
         if plain != schema:
             raise Unencodable("$: it has values that are not of a JSON type; convert them first")
         text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
@@ -111,21 +112,30 @@ def _check_against_its_draft(where: str, schema: dict[str, Any], draft: str) -> 
     meta = _meta_validator(draft)
     if meta.is_valid(schema):
         return
-    path, message = _explained(schema, draft, meta)
+    found = sorted(set(_problems(schema, draft, meta)))
+    more = f"; and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else ""
+    raise ToolDefinitionError(f"{where} is not valid JSON Schema {'; '.join(found[:MAX_PROBLEMS])}{more}.")
+
+
+def _problems(schema: dict[str, Any], draft: str, meta: Any) -> Iterator[str]:
+    """The problems of a schema that its draft's meta-schema refuses, each with its place."""
+    if _nodes(schema) > EXPLAINED_NODES:
+        first = next(iter(meta.iter_errors(schema)))
+        yield _placed(first.instance_path, first.message)
+        return
+    import jsonschema
+    from jsonschema import exceptions
+
+    validator = getattr(jsonschema, DRAFTS[draft])
+    for error in validator(validator.META_SCHEMA).iter_errors(schema):
+        # Of an anyOf, the reason is in the alternative that was most likely meant.
+        reason = cast("Any", exceptions).best_match([error])
+        yield _placed(reason.absolute_path, reason.message)
+
+
+def _placed(path: Iterable[str | int], message: str) -> str:
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    raise ToolDefinitionError(f"{where} is not valid JSON Schema at ${steps}: {message[:400]}.")
-
-
-def _explained(schema: dict[str, Any], draft: str, meta: Any) -> tuple[list[str | int], str]:
-    if _nodes(schema) <= EXPLAINED_NODES:
-        import jsonschema
-
-        try:
-            getattr(jsonschema, DRAFTS[draft]).check_schema(schema)
-        except jsonschema.SchemaError as failure:
-            return list(failure.absolute_path), failure.message
-    first = next(iter(meta.iter_errors(schema)))
-    return list(first.instance_path), first.message
+    return f"at ${steps}: {message[:400]}"
 
 
 def _check_patterns(where: str, schema: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Escaped", "Guard", "cause_of", "described", "pass_on"]
+__all__ = ["Escaped", "Guard", "asyncio_task", "cause_of", "described", "pass_on"]
 
 
 class Escaped(Exception):
@@ -41,7 +41,7 @@ class Guard:
         self._contains_exit = contains_exit
 
     async def __aenter__(self) -> None:
-        self._task = _asyncio_task()
+        self._task = asyncio_task()
         self._before = 0
         if self._task is not None:  # a request that is not delivered yet must pass too
             undelivered = bool(getattr(self._task, "_must_cancel", False))  # anyio reads it too
@@ -101,7 +101,8 @@ def described(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _asyncio_task() -> "asyncio.Task[Any] | None":
+def asyncio_task() -> "asyncio.Task[Any] | None":
+    """The current task; None on trio."""
     import asyncio
 
     try:

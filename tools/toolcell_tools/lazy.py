@@ -30,10 +30,11 @@ class LazyField:
 
 
 class Answer(NamedTuple):
-    """`ToolResult(output=…, display=…, artifacts=…, content=…)` whose parts are already checked. A block of content is
-    the JSON of a content block."""
+    """A `ToolResult` with the same fields, whose parts are already checked. A block of content is the JSON of a content
+    block."""
 
     output: object
     display: str
     artifacts: "Sequence[Artifact]" = ()
     content: "Sequence[Mapping[str, Any]]" = ()
+    text_member: str = ""

@@ -5,11 +5,13 @@ The kernel confines the cell in any case. This layer adds an error message that 
 
 import errno
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .failures import ToolFailure
 
-__all__ = ["failure_of", "relative", "resolved"]
+__all__ = ["failure_of", "failures", "relative", "resolved"]
 
 PATH_BYTES = 4095  # PATH_MAX less its NUL, limits.h
 NAME_BYTES = 255  # NAME_MAX
@@ -68,3 +70,12 @@ def failure_of(error: OSError, path: str) -> ToolFailure:
     """A ToolFailure that explains `error` for `path` and contains no path of the host."""
     words = _WORDS.get(error.errno or 0) or os.strerror(error.errno or errno.EIO).lower()
     return ToolFailure(f"{path!r}: {words}", {"path": path, "errno": errno.errorcode.get(error.errno or 0)})
+
+
+@contextmanager
+def failures(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+    """Turn an OSError of the block into the ToolFailure that explains it for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise failure_of(error, os.fspath(path)) from error

@@ -17,6 +17,7 @@ __all__ = [
     "Preview",
     "Previewer",
     "argument_lines",
+    "counted",
     "ends_of",
     "fitted",
     "is_printable",
@@ -113,6 +114,11 @@ def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
     """A command, its output and how it ended, for people: bounded, with unprintable characters escaped."""
     parts = [heading, *(printable(ends_of(text.rstrip("\n")), keep="\n\t") for text in (stdout, stderr)), ending]
     return "\n".join(part for part in parts if part)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 line` or `2,000 lines`."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -1,5 +1,6 @@
 """ToolResult: the complete outcome of a call, for the model, for people and for records."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
@@ -19,7 +20,7 @@ from .pending import Pending
 from .preview import printable, shortened
 from .signals import Signal
 
-__all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
+__all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage", "quoted"]
 
 SCHEMA_VERSION: Literal[1] = 1
 NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut", "changed_files"]
@@ -114,6 +115,7 @@ class Notice(_Frozen):
     message: str
 
 
+_NOTICE = re.compile(r"\[(?=(?:\s|\\[nrt])*notice\s*:)", re.IGNORECASE)  # white space may be JSON's
 _REPR = Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 160, 160
 _PENDING = {field.name for field in fields(Pending)}
@@ -121,10 +123,11 @@ _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary(
 
 
 class ToolResult(_Frozen, Generic[R_co]):
-    """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts`, `content` and
-    `signals` only.
+    """The outcome of a call. A tool may return one itself, with `output`, `display`, `text_member`, `artifacts`,
+    `content` and `signals` only.
 
-    `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
+    `output` is for the model, a text or JSON, `display` a sentence for people. Errors are data: `error` is set, nothing
+    is raised.
     For type checkers, `ToolResult[R]` is the result of a tool whose function returns R; alone it is `ToolResult[Any]`.
     Store or send a result with `model_dump(mode="json")` or `model_dump_json()`, and read it with `ToolResult.parse`.
     `schema_version` is the version of the stored form.
@@ -143,6 +146,8 @@ class ToolResult(_Frozen, Generic[R_co]):
     schema_version: Literal[1] = SCHEMA_VERSION
     output: Any = None
     display: str = ""
+    text_member: str = ""
+    """The member of `output` that is a text. A model reads it as it is, after the other members as JSON."""
     artifacts: list[Artifact] = Field(default_factory=list[Artifact])
     content: list[Content] = Field(default_factory=list[Content])
     error: ToolError | None = None
@@ -196,6 +201,7 @@ class ToolResult(_Frozen, Generic[R_co]):
         *,
         output: object = None,
         display: str = "",
+        text_member: str = "",
         artifacts: Sequence[object] = (),
         content: Sequence[object] = (),
         error: ToolError | None = None,
@@ -221,6 +227,7 @@ class ToolResult(_Frozen, Generic[R_co]):
             "schema_version": SCHEMA_VERSION,
             "output": output,
             "display": display,
+            "text_member": text_member,
             "artifacts": _ARTIFACTS.validate_python(artifacts) if artifacts else [],
             "content": _CONTENT.validate_python(content) if content else [],
             "error": error,
@@ -260,17 +267,19 @@ class ToolResult(_Frozen, Generic[R_co]):
         return cls.model_validate(given)
 
     def for_model(self, max_bytes: int = FOR_MODEL_BYTES) -> str:
-        """The text for the model: the output as JSON and the content blocks as lines, or `{"error": …}`.
+        """The text for the model: the output and the content blocks as lines, or `{"error": …}`. An output that is a
+        text is that text; any other is JSON.
 
         Images, audio and resources without text are named in brackets; adapters send the media themselves. Beyond
         `max_bytes` of UTF-8 the middle is left out. A line in its place says how many bytes were kept, and names the
-        artifact with the rest if the supervisor wrote one. Notices follow, a line each, and are never left out.
+        artifact with the rest if the supervisor wrote one. Notices follow, a line each, and are never left out. A tool
+        cannot write one: where its text says `[notice:`, the model reads `[quoted notice:`.
         """
         return "\n".join([_bounded(self.encoded(), max_bytes, self._whole_output()), *self.told_notices()])
 
     def told_notices(self) -> list[str]:
         """The notices as lines for the model."""
-        return [f"[notice: {' '.join(notice.message.split())}]" for notice in self.notices]
+        return [f"[notice: {quoted(' '.join(notice.message.split()))}]" for notice in self.notices]
 
     def told_changes(self, most: int = 20) -> str:
         """The files that the call created, changed and deleted as a text for a model, a line each; "" without any."""
@@ -283,10 +292,28 @@ class ToolResult(_Frozen, Generic[R_co]):
 
     def encoded(self) -> bytes:
         """The text of `for_model` before the notices, uncut, as UTF-8."""
+        return quoted(self.given_text().decode()).encode()
+
+    def given_text(self) -> bytes:
+        """The text of `encoded` as the tool gave it."""
         if self.error is not None:
             return _json(self.told_error())
         told = [_told(block).encode() for block in self.content]
-        return b"\n".join(told if told and self.output is None else [_json(self.output), *told])
+        if self.output is None and told:
+            return b"\n".join(told)
+        return b"\n".join([*self._told_output(), *told])
+
+    def _told_output(self) -> list[bytes]:
+        output: object = self.output
+        if isinstance(output, str):
+            return [output.encode("utf-8", "backslashreplace")]
+        if self.text_member and isinstance(output, dict):
+            members = cast("dict[str, object]", output)
+            text = members.get(self.text_member)
+            if isinstance(text, str):
+                others = {name: value for name, value in members.items() if name != self.text_member}
+                return [_json(others), text.encode("utf-8", "backslashreplace")]
+        return [_json(self.output)]
 
     def told_error(self) -> dict[str, Any]:
         """The error as data for the model, with the printed output if the call was cut short; {} without an error."""
@@ -300,7 +327,8 @@ class ToolResult(_Frozen, Generic[R_co]):
             streams = {"stdout": self.stdout, "stderr": self.stderr}
             told |= {name: printable(one.text, keep="\n\t") for name, one in streams.items() if one.text}
             told |= {f"{name}_omitted_bytes": one.omitted_bytes for name, one in streams.items() if one.omitted_bytes}
-        return told
+        text = _json(told).decode()
+        return told if quoted(text) == text else from_json(quoted(text))
 
     def _whole_output(self) -> Artifact | None:
         return next((one for one in self.artifacts if one.kind in _WHERE and one.uri is not None), None)
@@ -314,7 +342,8 @@ class ToolResult(_Frozen, Generic[R_co]):
     def unwrap(self) -> Any:
         """The output. Raises ToolFailed, which holds the error, if there is one.
 
-        The output has the type that the tool's function returns if that is a JSON type; `decoded` makes other types.
+        The output is JSON data, as it came out of the cell: a dataclass or a model is a dict. `decoded` makes it again:
+        `result.decoded(Report)`.
         """
         if self.error is not None:
             raise ToolFailed(self.error)
@@ -327,6 +356,11 @@ class ToolResult(_Frozen, Generic[R_co]):
         """
         output = to_json(self.unwrap(), inf_nan_mode="constants")
         return TypeAdapter(kind).validate_json(output)  # as JSON: strict models take a date from a string
+
+
+def quoted(text: str) -> str:
+    """The text of a tool, with each `[notice:` marked as a quotation: a notice is the supervisor's own."""
+    return _NOTICE.sub("[quoted ", text)
 
 
 def _counted(many: Sequence[object], name: str) -> str:

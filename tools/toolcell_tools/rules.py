@@ -21,12 +21,44 @@ __all__ = [
     "check_positive",
     "check_read_only",
     "check_tier",
+    "check_types",
     "check_version",
     "is_below",
+    "legal_names",
     "suggested_name",
     "tier_of",
 ]
 
+LIMITS = frozenset(
+    [
+        "wall_s",
+        "cpu_s",
+        "memory_bytes",
+        "processes",
+        "open_files",
+        "file_bytes",
+        "scratch_bytes",
+        "scratch_inodes",
+        "output_bytes",
+        "result_bytes",
+        "start_s",
+        "grace_s",
+    ]
+)
+"""The fields of `toolcell_sandbox.limits.Limits`."""
+_NOTHING = type(None)
+_WANTED: dict[str, tuple[tuple[type, ...], str]] = {
+    "description": ((str, _NOTHING), "a text"),
+    "version": ((str,), "a text such as '1.0.0'"),
+    "tier": ((str, _NOTHING), "a PermissionTier"),
+    "needs": ((Iterable,), "a set of capabilities"),
+    "uses": ((Iterable,), "a set of capabilities"),
+    "signals": ((Iterable,), "a set of signals"),
+    "limits": ((Mapping, _NOTHING), "a mapping such as {'wall_s': 5}"),
+    "metadata": ((Mapping,), "a mapping of JSON data"),
+    "parameters_schema": ((Mapping, _NOTHING), "a JSON Schema"),
+}
+"""For options that take few types: these types, and what to pass."""
 DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description, the lowest of all providers
 INSTRUCTIONS_CHARS = 8_000  # of all tools together, they are in every request to a model
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -42,6 +74,8 @@ _TIERS = tuple(PermissionTier)  # from the least to the greatest
 
 def check_name(name: str) -> str:
     """Return `name` if a tool may have it; else raise ToolDefinitionError."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolDefinitionError(f"tool name {name!r} is not a text. Pass name='…'.")
     if not _NAME.fullmatch(name):
         raise ToolDefinitionError(
             f"tool name {name!r}: a name is a small letter, then at most 62 small letters, digits or underscores. "
@@ -66,6 +100,33 @@ def suggested_name(name: str) -> str:
     return cleaned if _NAME.fullmatch(cleaned) else f"tool_{cleaned}"[:63] if cleaned else "my_tool"
 
 
+def legal_names(names: Iterable[str], *, prefix: str = "", taken: Iterable[str] = ()) -> dict[str, str]:
+    """Names that tools may have, for names from elsewhere: `{"SearchTool": "search_tool"}`. No two are equal, and none
+    is in `taken`.
+
+    `prefix` comes before each name. A legal name stays; any other becomes the nearest legal one, with a digest at its
+    end if a tool has that name already. Equal names in any order give equal results.
+    """
+    used, found = set(taken), dict[str, str]()
+    wanted = {name: f"{prefix}{name}" for name in names}
+    for name in sorted(wanted, key=lambda name: (not _is_legal(wanted[name]), name)):
+        legal = wanted[name] if _is_legal(wanted[name]) else suggested_name(wanted[name])
+        if legal in used:
+            from hashlib import sha256  # memory that no cell needs
+
+            digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            plain = suggested_name(f"tool_{legal}")
+            longer = (f"{plain[: 62 - size]}_{digest[:size]}" for size in range(6, 62))
+            legal = next(one for one in longer if one not in used)
+        used.add(legal)
+        found[name] = legal
+    return {name: found[name] for name in wanted}
+
+
+def _is_legal(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not _is_reserved(name)
+
+
 def check_description(tool: str, description: str) -> str:
     """Return `description` if it is short enough; else raise ToolDefinitionError."""
     if len(description) > DESCRIPTION_CHARS:
@@ -86,16 +147,26 @@ def check_version(tool: str, version: str) -> str:
     return version
 
 
-def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_known(tool: str, given: Iterable[object], known: Iterable[str], what: str = "option") -> None:
     """Refuse an unknown option. The message has the most similar known name."""
     names = sorted(known)
     for option in given:
         if option not in names:
             from difflib import get_close_matches  # memory that no cell needs
 
-            near = get_close_matches(option, names, n=1)
+            near = get_close_matches(str(option), names, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
-            raise ToolDefinitionError(f"tool {tool!r} has no option {option!r}. {hint}")
+            raise ToolDefinitionError(f"tool {tool!r} has no {what} {option!r}. {hint}")
+
+
+def check_types(tool: str, options: Mapping[str, object]) -> None:
+    """Refuse a value of a type that the option does not take."""
+    for option in options.keys() & _WANTED.keys():
+        value, (types, wanted) = options[option], _WANTED[option]
+        if not isinstance(value, types):
+            raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {wanted}.")
+    if options.get("annotations") is not None and not hasattr(options["annotations"], "resolved"):
+        raise ToolDefinitionError(f"tool {tool!r}: annotations={options['annotations']!r}. Pass Annotations(…).")
 
 
 def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -150,11 +221,14 @@ def check_positive(tool: str, option: str, value: float | None) -> float | None:
 
 
 def check_limits(tool: str, limits: Mapping[str, float] | None) -> dict[str, float] | None:
-    """Return a copy of `limits` if every value is above 0. The profile checks the names."""
+    """Return a copy of `limits` if its names are those of `Limits` and its values can be limits."""
     if limits is None:
         return None
+    check_known(tool, limits, LIMITS, "limit")
     for key, value in limits.items():
         check_positive(tool, f"limits[{key!r}]", value)
+        if not key.endswith("_s") and not isinstance(value, int):
+            raise ToolDefinitionError(f"tool {tool!r}: limits[{key!r}]={value!r}. Pass a whole number above 0.")
     return dict(limits)
 
 
@@ -164,7 +238,7 @@ def capabilities(tool: str, option: str, given: Iterable[Capability | str]) -> f
         raise ToolDefinitionError(f"tool {tool!r}: {option}={given!r} is not a set. Write {option}={{{given!r}}}.")
     try:
         return frozenset(Capability(one) for one in given)
-    except ValueError as failure:
+    except (TypeError, ValueError) as failure:
         known = ", ".join(Capability)
         raise ToolDefinitionError(f"tool {tool!r}: {option}: {failure}. Use members of Capability: {known}.") from None
 

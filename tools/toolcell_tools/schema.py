@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Final, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, core_schema
@@ -17,7 +17,7 @@ from .failures import ToolDefinitionError
 from .sent import SentSchema
 from .signature import MISSING, Parameter
 
-__all__ = ["other_names", "parameters_schema", "returned_schema"]
+__all__ = ["object_schema", "other_names", "parameters_schema", "returned_schema"]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError, ImportError)
 
@@ -25,8 +25,8 @@ _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeErro
 def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str]) -> dict[str, Any]:
     """The JSON Schema of an object with these parameters and no others.
 
-    A description in `Annotated[…, Field(description=…)]` takes precedence over the docstring's. Raises
-    ToolDefinitionError, which names the parameter, for a type that has no schema.
+    A description in `Annotated[…, Field(description=…)]` takes precedence over a text in `Annotated[…, "text"]`, and
+    both over the docstring's. Raises ToolDefinitionError, which names the parameter, for a type that has no schema.
     """
     adapters = {one.name: _adapter(name, one) for one in parameters}
     _, definitions = schemas = TypeAdapter.json_schemas(
@@ -35,6 +35,9 @@ def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions
     properties: dict[str, Any] = {}
     for one in parameters:
         found = dict(schemas[0][one.name, "validation"])
+        said = next((extra for extra in get_args(one.annotation)[1:] if isinstance(extra, str)), None)
+        if get_origin(one.annotation) is Annotated and said is not None:
+            found.setdefault("description", said)
         if one.name in descriptions:
             found.setdefault("description", descriptions[one.name])
         if one.default is not MISSING:
@@ -45,7 +48,14 @@ def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions
     return result | definitions
 
 
-class _Generator(GenerateJsonSchema):
+class _JsonTypes(GenerateJsonSchema):
+    """Refuses types for which pydantic has a schema, but of which no JSON is a value."""
+
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> dict[str, Any]:
+        raise PydanticInvalidForJsonSchema("No JSON is a class.")
+
+
+class _Generator(_JsonTypes):
     """Declares bytes as base64, which the binder expects. A model's own configuration takes precedence."""
 
     _models = 0
@@ -76,7 +86,7 @@ def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
         )
     try:
         adapter = _built(parameter.annotation)
-        adapter.json_schema()
+        adapter.json_schema(schema_generator=_Generator)
     except SchemaError as failure:
         problem = " ".join(str(failure).split()).removesuffix(".")
         raise ToolDefinitionError(
@@ -137,6 +147,29 @@ def _default(name: str, parameter: Parameter, adapter: TypeAdapter[Any]) -> Any:
             f"tool {name!r}: the default of parameter {parameter.name!r}, {parameter.default!r}, is not JSON data. "
             "Use None and make the object in the function."
         ) from failure
+
+
+def object_schema(name: str, kind: Any) -> dict[str, Any]:
+    """The schema of a type whose values are JSON objects, with type "object" at its root; else ToolDefinitionError."""
+    said = getattr(kind, "__name__", repr(kind))
+    try:
+        schema = TypeAdapter[Any](kind).json_schema(mode="validation", by_alias=True, schema_generator=_JsonTypes)
+    except _NoSchema as failure:
+        reason = str(failure).partition("\n")[0].rstrip(".")
+        raise ToolDefinitionError(
+            f"tool {name!r}: its parameters, {said}, have no JSON Schema: {reason}. "
+            "Pass a pydantic model, a dataclass or a TypedDict of types that have one."
+        ) from failure
+    root = schema
+    if "$ref" in schema:  # the schema of a model that contains itself is a $ref; providers want an object at the root
+        definitions = cast("dict[str, Any]", schema["$defs"])
+        root = {**definitions[schema["$ref"].removeprefix("#/$defs/")], "$defs": definitions}
+    if (root.get("type") != "object" and not ("oneOf" in root or "anyOf" in root)) or kind is Any:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its parameters are {said}, whose JSON is no object, and arguments always are one. "
+            "Put it into a dataclass, a TypedDict or a pydantic model, as a field with a name."
+        )
+    return {"type": "object", **root}
 
 
 def other_names(kind: Any, name: str) -> set[str]:

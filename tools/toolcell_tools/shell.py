@@ -1,9 +1,12 @@
-"""The shell handle: run one command to its end or its timeout, with bounded output."""
+"""The shell handle: run one command to its end or its timeout, with bounded output. `command_line` decides for every
+tool which shell runs a command, and how a long one gets there."""
 
 import os
 import select
 import signal
 import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -15,9 +18,13 @@ from .paths import resolved
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["Completed", "Shell"]
+__all__ = ["Completed", "Shell", "command_line", "shell_program"]
 
 OUTPUT_BYTES = 30_000  # kept of each stream: half from its beginning, half from its end
+COMMAND_BYTES = 1024 * 1024
+"""The most bytes of a command."""
+_ARGUMENT_BYTES = 131_071  # of one argument: MAX_ARG_STRLEN less its NUL, execve(2)
+_BASH = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 _CHUNK = 65_536
 
 
@@ -67,7 +74,8 @@ class _Relayed(HeadTail):
 
 
 class Shell:
-    """Runs commands with /bin/sh below `root`. The tool needs Capability.EXEC, and READ for a workspace to run in."""
+    """Runs commands below `root` with bash, or with /bin/sh where there is no bash. The tool needs Capability.EXEC, and
+    READ for a workspace to run in."""
 
     def __init__(
         self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES, *, relay: OutputRelay | None = None
@@ -107,8 +115,6 @@ class Shell:
     def _run(
         self, command: str, cwd: str | os.PathLike[str] | None, timeout_s: float | None, stop: int | None
     ) -> Completed:
-        if "\0" in command:
-            raise ToolFailure("the command contains a NUL character; remove it")
         if timeout_s is not None and not timeout_s > 0:
             raise ToolFailure(f"timeout_s must be more than 0 seconds, not {timeout_s}")
         directory = resolved(self.root, cwd if cwd is not None else ".")
@@ -118,15 +124,16 @@ class Shell:
             raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
         started = time.monotonic()
         self.has_run = True
-        process = _started(command, directory)
         captured = self._capture(1), self._capture(2)
         deadline = None if timeout_s is None else started + timeout_s
-        try:
-            ended = _pump(process, captured, deadline, stop, self._relay)
-        finally:
-            exit_code = _swept(process)
-            if self._relay is not None:
-                self._relay.flush(last=True)
+        with command_line(command) as line:
+            process = _started(line, directory)
+            try:
+                ended = _pump(process, captured, deadline, stop, self._relay)
+            finally:
+                exit_code = _swept(process)
+                if self._relay is not None:
+                    self._relay.flush(last=True)
         out, err = captured
         return Completed(
             stdout=out.text(),
@@ -143,21 +150,70 @@ class Shell:
         return HeadTail(self._output_bytes) if relay is None else _Relayed(self._output_bytes, number, relay)
 
 
-def _started(command: str, directory: Path) -> "subprocess.Popen[bytes]":
+def shell_program() -> str:
+    """The shell that runs commands: bash where there is one, because models write for it, else /bin/sh."""
+    return next((path for path in _BASH if os.access(path, os.X_OK)), "/bin/sh")
+
+
+@contextmanager
+def command_line(command: str, most: int = COMMAND_BYTES) -> Generator[list[str], None, None]:
+    """The program and the arguments that run `command`, for as long as the context lasts. A command that is too long
+    for an argument lies in a file meanwhile. Raises ToolFailure for a command that cannot be run."""
+    if "\0" in command:
+        raise ToolFailure("the command contains a NUL character; remove it")
+    try:
+        data = os.fsencode(command)
+    except UnicodeEncodeError as failure:
+        raise ToolFailure(f"the command could not be started: {failure}") from failure
+    if len(data) > most:
+        raise ToolFailure(
+            f"the command has {len(data):,} bytes, and at most {most:,} can be run; write it to a file in parts, and "
+            "run the file"
+        )
+    if len(data) <= _ARGUMENT_BYTES:
+        yield [shell_program(), "-c", command]
+        return
+    script = _script(data)
+    try:
+        yield [shell_program(), script]
+    finally:
+        with suppress(FileNotFoundError):  # the command may have removed it
+            os.unlink(script)
+
+
+def _script(data: bytes) -> str:
+    """The path of a new temporary file with this content."""
+    import tempfile
+
+    path = ""
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="command-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as failure:
+        if path:
+            os.unlink(path)
+        raise ToolFailure(
+            f"the command has {len(data):,} bytes, and could not be written to a temporary file: {failure.strerror}; "
+            "remove what fills /tmp, or shorten the command"
+        ) from failure
+    return path
+
+
+def _started(line: list[str], directory: Path) -> "subprocess.Popen[bytes]":
     import subprocess  # takes 0.5 MB, only for tools that need it
 
     try:
         return subprocess.Popen(
-            ["/bin/sh", "-c", command],
+            line,
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             process_group=0,
         )
-    except (OSError, UnicodeEncodeError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) else str(failure)
-        raise ToolFailure(f"the command could not be started: {reason}") from failure
+    except OSError as failure:
+        raise ToolFailure(f"the command could not be started: {failure.strerror}") from failure
 
 
 def _pump(

@@ -58,7 +58,7 @@ def declared_signals(tool: str, given: Iterable[str] | None) -> frozenset[Signal
     unknown = min(map(repr, found - SIGNAL_KINDS), default="")
     if unknown:
         known = ", ".join(sorted(SIGNAL_KINDS))
-        raise ToolDefinitionError(f"tool {tool!r}: there is no signal {unknown}. There are: {known}.")
+        raise ToolDefinitionError(f"tool {tool!r}: signals: there is no signal {unknown}. There are: {known}.")
     return cast("frozenset[SignalKind]", found)
 
 

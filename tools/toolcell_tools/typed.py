@@ -14,7 +14,7 @@ from .failures import ToolDefinitionError
 from .options import ExceptionsShown, FailureMode, Kind, Lifetime, ToolOptions
 from .rules import suggested_name
 from .signature import evaluated
-from .whole import WholeTool, object_schema, without_none
+from .whole import WholeTool, without_none
 
 if TYPE_CHECKING:
     from .annotations import Annotations
@@ -64,6 +64,8 @@ class TypedTool(ABC, Generic[In]):
         super().__init_subclass__(**kwargs)
         # A class that is unpickled by value is still empty here. It was checked where it was defined.
         if function.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
+            from .schema import object_schema
+
             found = _input_type(cls)
             if not isinstance(found, TypeVar):  # a generic class: its subclasses give the type
                 object_schema(str(vars(cls).get("name", cls.__qualname__)), without_none(found))

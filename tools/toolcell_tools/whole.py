@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from .definition import Tool
 from .failures import ToolDefinitionError
@@ -37,6 +37,10 @@ class WholeTool(Tool[P, R]):
     parameters_type: Any
     _argument: str
     _adapter: "TypeAdapter[Any] | None" = None
+
+    @property
+    def whole(self) -> str:
+        return ""  # arguments are never given by the name of the function's parameter
 
     def prepare(self) -> None:
         """Build now the one validator that binds all arguments, so that processes forked later share it."""
@@ -78,36 +82,12 @@ class WholeTool(Tool[P, R]):
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
         if self.parameters_type is str:
             return INPUT_SCHEMA
+        from .schema import object_schema
+
         return object_schema(self.name, without_none(self.parameters_type))
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_adapter": None}
-
-
-def object_schema(name: str, kind: Any) -> dict[str, Any]:
-    """The schema of a type whose values are JSON objects, with type "object" at its root; else ToolDefinitionError."""
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-
-    said = getattr(kind, "__name__", repr(kind))
-    try:
-        schema = TypeAdapter[Any](kind).json_schema(mode="validation", by_alias=True)
-    except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:
-        reason = str(failure).partition("\n")[0].rstrip(".")
-        raise ToolDefinitionError(
-            f"tool {name!r}: its parameters, {said}, have no JSON Schema: {reason}. "
-            "Pass a pydantic model, a dataclass or a TypedDict of types that have one."
-        ) from failure
-    root = schema
-    if "$ref" in schema:  # the schema of a model that contains itself is a $ref; providers want an object at the root
-        definitions = cast("dict[str, Any]", schema["$defs"])
-        root = {**definitions[schema["$ref"].removeprefix("#/$defs/")], "$defs": definitions}
-    if (root.get("type") != "object" and not ("oneOf" in root or "anyOf" in root)) or kind is Any:
-        raise ToolDefinitionError(
-            f"tool {name!r}: its parameters are {said}, whose JSON is no object, and arguments always are one. "
-            "Put it into a dataclass, a TypedDict or a pydantic model, as a field with a name."
-        )
-    return {"type": "object", **root}
 
 
 def without_none(kind: Any) -> Any:

@@ -1,23 +1,22 @@
 """The workspace handles: reading and writing files below one root, by relative path."""
 
 import builtins
-import errno
 import os
-import stat
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from .artifact import Artifact, ArtifactLog
+from .artifact import Artifact, ArtifactLog, digest_of
 from .capability import Capability
 from .failures import MissingCapability, ProtectedName, ToolFailure
-from .paths import failure_of, relative, resolved
+from .file_changes import PlannedFile, commit, make_directories, refuse_irregular
+from .paths import failures, relative, resolved
+from .text_file import model_text
 
-__all__ = ["DeniedWorkspace", "Entry", "WorkspaceReader", "WorkspaceWriter"]
+__all__ = ["DeniedWorkspace", "Entry", "FileChange", "WorkspaceReader", "WorkspaceWriter"]
 
 StrPath = str | os.PathLike[str]
 Protects = Callable[[str, bool], str]
@@ -53,11 +52,11 @@ class WorkspaceReader(_Rooted):
 
     def open(self, path: StrPath) -> BinaryIO:
         """A regular file, open for reading bytes. Anything else (a directory, a FIFO, a device) is refused."""
-        with _failures(path):
+        with failures(path):
             # O_NONBLOCK: without it, opening a FIFO that has no writer would wait for ever.
             descriptor = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                _refuse_irregular(os.fstat(descriptor), path)
+                refuse_irregular(os.fstat(descriptor), path)
                 return os.fdopen(descriptor, "rb")
             except BaseException:
                 os.close(descriptor)
@@ -65,7 +64,7 @@ class WorkspaceReader(_Rooted):
 
     def read_bytes(self, path: StrPath) -> bytes:
         """The bytes of a whole file."""
-        with _failures(path), self.open(path) as file:
+        with failures(path), self.open(path) as file:
             return file.read()
 
     def read_text(self, path: StrPath) -> str:
@@ -81,7 +80,7 @@ class WorkspaceReader(_Rooted):
 
     def list(self, path: StrPath = ".") -> builtins.list[Entry]:
         """The entries of a directory, sorted by name."""
-        with _failures(path), os.scandir(self.resolve(path)) as entries:
+        with failures(path), os.scandir(self.resolve(path)) as entries:
             found = [_entry(self.root, entry) for entry in entries]
         return sorted(found, key=lambda entry: entry.path)
 
@@ -90,7 +89,7 @@ class WorkspaceReader(_Rooted):
         root = self.resolve(".")
         if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern or not pattern:
             raise ToolFailure(f"{pattern!r} is not a pattern below the workspace root, such as 'src/**/*.py'")
-        with _failures(pattern):
+        with failures(pattern):
             try:
                 matches = builtins.list(islice(root.glob(pattern), GLOB_MATCHES + 1))
             except ValueError as failure:
@@ -114,6 +113,20 @@ class DeniedWorkspace(WorkspaceReader):
         raise MissingCapability(Capability.READ)
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file that `WorkspaceWriter.change` writes, or removes if `data` is None.
+
+    A new file takes the mode and the extended attributes of the file at `like`, if given. `executable` sets or clears
+    the execute bits; None leaves them.
+    """
+
+    path: StrPath
+    data: bytes | None
+    like: StrPath | None = None
+    executable: bool | None = None
+
+
 class WorkspaceWriter(_Rooted):
     """Writes below `root`. `artifacts` has one entry for each changed path, in order.
 
@@ -131,55 +144,74 @@ class WorkspaceWriter(_Rooted):
 
     def write_text(self, path: StrPath, text: str) -> Artifact:
         """Make or replace a UTF-8 file with exactly `text`."""
-        try:
-            return self.write_bytes(path, text.encode())
-        except UnicodeEncodeError as failure:
-            raise ToolFailure(f"the text has a lone surrogate at character {failure.start}; remove it") from failure
+        return self.write_bytes(path, model_text(text, "the text").encode())
 
     def write_bytes(self, path: StrPath, data: bytes) -> Artifact:
         """Make or replace a file atomically: readers see the old content or the new, never a part.
 
-        Missing directories are made. An existing file keeps its mode. A symlink inside the workspace is followed.
+        Missing directories are made. An existing file keeps its mode and its extended attributes. A symlink inside the
+        workspace is followed. A read-only file and a hard link are refused.
         """
-        from hashlib import sha256
+        return self.change([FileChange(path, data)])[0]
 
-        target = self._file(path)
-        with _failures(path):
-            _make_directories(target.parent)
-            mode = _mode_of(target, path)
-            _replace_content(target, data, mode)
-        kind = "created" if mode is None else "modified"
-        return self._note(target, kind, f"sha256:{sha256(data).hexdigest()}", len(data))
+    def change(self, changes: Sequence[FileChange], *, prune: bool = False) -> list[Artifact]:
+        """Make, replace and remove several files: all of them, or none. Each path is named once.
+
+        With `prune`, directories that a removal leaves empty are removed too.
+        """
+        planned = [self._planned(change) for change in changes]
+        made = [not os.path.lexists(file.target) for file in planned]
+        commit(planned, prune_below=self.root if prune else None)
+        return [self._noted(file, new) for file, new in zip(planned, made, strict=True)]
+
+    def _planned(self, change: FileChange) -> PlannedFile:
+        name = os.fspath(change.path)
+        if change.data is None:
+            return PlannedFile(name, self._entry(change.path), None)
+        like = None if change.like is None else self.resolve(change.like)
+        return PlannedFile(name, self._file(change.path), change.data, like, change.executable)
+
+    def _noted(self, file: PlannedFile, new: bool) -> Artifact:
+        if file.data is None:
+            return self._note(file.target, "deleted")
+        return self._note(file.target, "created" if new else "modified", digest_of(file.data), len(file.data))
 
     def replace(self, source: StrPath, target: StrPath) -> Artifact:
         """Move a file to `target`. A file that is there is replaced."""
         old, new = self._file(source), self._file(target)
-        with _failures(source):
-            _refuse_irregular(os.lstat(old), source)
-        with _failures(target):
-            _make_directories(new.parent)
-            kind = "created" if _mode_of(new, target) is None else "modified"
+        with failures(source):
+            refuse_irregular(os.lstat(old), source)
+        with failures(target):
+            make_directories(new.parent)
+            kind = "modified" if os.path.lexists(new) else "created"
+            if kind == "modified":
+                refuse_irregular(os.lstat(new), target)
             os.replace(old, new)
         self._note(old, "deleted")
         return self._note(new, kind, size=new.stat().st_size)
 
     def unlink(self, path: StrPath) -> Artifact:
         """Remove a file or a symlink. The target of a symlink stays."""
+        target = self._entry(path)
+        with failures(path):
+            target.unlink()
+        return self._note(target, "deleted")
+
+    def _entry(self, path: StrPath) -> Path:
+        """The path of a file or of a symlink itself."""
         parent, name = os.path.split(os.fspath(path).rstrip("/"))
         target = self.resolve(parent or ".") / name
         if name in {"", ".", ".."}:
             raise ToolFailure(f"{os.fspath(path)!r} is a directory; only files can be removed")
         self._refuse_protected(path, target)
-        with _failures(path):
-            target.unlink()
-        return self._note(target, "deleted")
+        return target
 
     def mkdir(self, path: StrPath) -> None:
         """Make a directory and its missing parents. An existing directory is no error."""
         target = self.resolve(path)
         self._refuse_protected(path, target, directory=True)
-        with _failures(path):
-            _make_directories(target)
+        with failures(path):
+            make_directories(target)
 
     def check(self, path: StrPath) -> None:
         """Raise the error that a write to `path` would raise because of its name, without writing."""
@@ -203,53 +235,6 @@ class WorkspaceWriter(_Rooted):
 
     def _note(self, target: Path, kind: str, digest: str | None = None, size: int | None = None) -> Artifact:
         return self._log.record(Artifact(relative(self.root, target), kind, digest, size))
-
-
-@contextmanager
-def _failures(path: StrPath) -> Generator[None, None, None]:
-    try:
-        yield
-    except OSError as error:
-        raise failure_of(error, os.fspath(path)) from error
-
-
-def _make_directories(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:  # a parent is a file; EEXIST would not tell
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
-
-
-def _refuse_irregular(status: os.stat_result, path: StrPath) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise ToolFailure(f"{os.fspath(path)!r} is a directory; name a file")
-    if not stat.S_ISREG(status.st_mode):
-        raise ToolFailure(f"{os.fspath(path)!r} is not a regular file")
-
-
-def _mode_of(target: Path, path: StrPath) -> int | None:
-    """The permission bits of the regular file at `target`, or None if nothing is there. Anything else is refused."""
-    try:
-        status = os.lstat(target)
-    except FileNotFoundError:
-        return None
-    _refuse_irregular(status, path)
-    return stat.S_IMODE(status.st_mode)
-
-
-def _replace_content(target: Path, data: bytes, mode: int | None) -> None:
-    temporary = target.parent / f".toolcell-{os.urandom(8).hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666)  # the umask applies
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-        os.rename(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _entry(root: Path, entry: os.DirEntry[str]) -> Entry:

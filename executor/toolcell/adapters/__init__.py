@@ -7,6 +7,7 @@ and `.swe_rex`. Importing this package loads none.
 The modules without a framework in their names are the base of all adapters:
 
 - `session_calls`: `SessionCalls`, a session as an adapter uses it: declarations, approval asked ahead, calls.
+- `session_loop`: `SessionLoop`, the way of a call to the session's event loop, from any loop or thread.
 - `results`: the parts of a result in the forms that frameworks take.
 - `foreign`: a framework's tool as a tool that runs in a cell.
 - `workspace`, `bash_cell`: the tools of which sandbox backends are made.

@@ -72,7 +72,7 @@ class AdkToolset(BaseToolset):
     async def close(self) -> None:
         """Close the session, if this toolset is to. The runner calls it."""
         if self._closes_session:
-            await self._calls.session.close()
+            await self._calls.loop.run(lambda _: self._calls.session.close())
 
 
 class AdkTool(BaseTool):

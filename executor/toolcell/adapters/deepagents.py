@@ -6,9 +6,11 @@ The supervisor has `workspace_tools()`. A session's other tools come from `toolc
 `[deepagents]`.
 """
 
-import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Any, TypeVar
 
 from deepagents.backends.protocol import (
@@ -39,6 +41,7 @@ from .workspace import workspace_tools
 __all__ = ["SessionSandbox", "workspace_tools"]
 
 T = TypeVar("T")
+R = TypeVar("R", LsResult, ReadResult, WriteResult, EditResult, DeleteResult, GrepResult, GlobResult)
 _ERRORS = {
     "ENOENT": "file_not_found",
     "EACCES": "permission_denied",
@@ -53,18 +56,18 @@ _TIMED_OUT = 124  # as timeout(1) exits
 class SessionSandbox(BaseSandbox):
     """The backend of a deep agent whose commands and file operations run in cells of a session.
 
-    - An absolute path outside of the workspace is taken below it: `/notes.txt` is `notes.txt` of the workspace.
+    - Files and commands have one file system, in which the workspace is at `session.workspace`. A file tool writes
+      nothing elsewhere: its error names the workspace. Name it in the system prompt, and for deepagents' own files:
+      `CompositeBackend(default=box, routes={}, artifacts_root=f"{session.workspace}/.deepagents")`.
     - A command that needs approval interrupts the graph, as a tool of `to_langchain_tools` does.
     - What the session may not do is an error for the model: a Worker may list, read and search
       files, and neither write nor run commands.
     - /tmp is empty at the start of each command.
-    - Use `ainvoke` or `astream` of the agent. The methods without `a` work in any thread but the event loop's.
+    - The agent's `ainvoke` and `astream` work on any event loop, `invoke` in any thread but that of the session's loop.
     """
 
     def __init__(self, session: Session) -> None:
-        """Make the backend, on the event loop of the session. Raises RuntimeError elsewhere."""
         self._calls = SessionCalls(session)
-        self._loop = asyncio.get_running_loop()
         self._root = str(session.workspace)
         runs = {Capability.WRITE, Capability.EXEC} <= session.grants
         self._reading = None if runs else Reading(self._call, self._root)
@@ -89,15 +92,21 @@ class SessionSandbox(BaseSandbox):
         """Write files, one call each."""
         answers: list[FileUploadResponse] = []
         for path, content in files:
-            data = {"path": self._inside(path), "data": b64encode(content).decode("ascii")}
-            answers.append(FileUploadResponse(path=path, error=_told(await self._call("workspace_put", data))))
+            error: Any = "invalid_path"  # for a relative path, as the protocol says
+            if path.startswith("/"):
+                data = {"path": path, "data": b64encode(content).decode("ascii")}
+                error = _told(await self._call("workspace_put", data))
+            answers.append(FileUploadResponse(path=path, error=self._where(path, error)))
         return answers
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read files, one call each."""
         answers: list[FileDownloadResponse] = []
         for path in paths:
-            result = await self._call("workspace_get", {"path": self._inside(path)})
+            if not path.startswith("/"):
+                answers.append(FileDownloadResponse(path=path, error="invalid_path"))
+                continue
+            result = await self._call("workspace_get", {"path": path})
             content = None if result.is_error else b64decode(result.output)
             answers.append(FileDownloadResponse(path=path, content=content, error=_told(result)))
         return answers
@@ -121,43 +130,36 @@ class SessionSandbox(BaseSandbox):
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is self._loop:
-            work.close()
-            raise UsageError("This would block the session's event loop. Use ainvoke or astream of the agent.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return self._calls.loop.wait(lambda _: work, instead="Use ainvoke or astream of the agent.")
+        except UsageError:
+            work.close()  # it may not have begun
+            raise
 
-    # -- paths below the workspace -------------------------------------------------------------------------------------
-
-    def _inside(self, path: str | None) -> str:
-        """The path in the workspace. Nothing is checked here: the cell sees no other place that it could write to."""
-        given = path or "/"
-        is_there = given == self._root or given.startswith(f"{self._root}/")
-        return given if is_there else f"{self._root}/{given.lstrip('/')}".rstrip("/")
+    # -- the file tools ------------------------------------------------------------------------------------------------
 
     def ls(self, path: str) -> LsResult:
         return self._wait(self.als(path))
 
     async def als(self, path: str) -> LsResult:
-        if self._reading is not None:
-            return await self._reading.ls(self._inside(path))
-        return await super().als(self._inside(path))
+        return self._placed(path, await (super().als(path) if self._reading is None else self._reading.ls(path)))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         return self._wait(self.aread(file_path, offset, limit))
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         if self._reading is not None:
-            return await self._reading.read(self._inside(file_path), offset, limit)
-        return await super().aread(self._inside(file_path), offset, limit)
+            return self._placed(file_path, await self._reading.read(file_path, offset, limit))
+        return self._placed(file_path, await super().aread(file_path, offset, limit))
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        return super().write(self._inside(file_path), content)
+        return self._wait(self.awrite(file_path, content))
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
-        return await super().awrite(self._inside(file_path), content)
+        """One call, which makes the directory too."""
+        (answer,) = await self.aupload_files([(file_path, content.encode())])
+        if answer.error is None:
+            return WriteResult(path=file_path)
+        return WriteResult(error=f"Failed to write file '{file_path}': {answer.error}")
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         return self._wait(self.aedit(file_path, old_string, new_string, replace_all))
@@ -166,10 +168,10 @@ class SessionSandbox(BaseSandbox):
         """One command, however long the strings are: files that BaseSandbox puts into /tmp would not last."""
         if not old_string:
             return await super().aedit(file_path, old_string, new_string, replace_all)  # says that it is empty
-        return await self._aedit_inline(self._inside(file_path), old_string, new_string, replace_all)
+        return self._placed(file_path, await self._aedit_inline(file_path, old_string, new_string, replace_all))
 
     def delete(self, file_path: str) -> DeleteResult:
-        return super().delete(self._inside(file_path))
+        return self._placed(file_path, super().delete(file_path))
 
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
@@ -179,17 +181,29 @@ class SessionSandbox(BaseSandbox):
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
+        place = path or self._root
         if self._reading is not None:
-            return await self._reading.grep(pattern, self._inside(path), glob, max_count)
-        return await super().agrep(pattern, self._inside(path), glob, max_count=max_count)
+            return self._placed(place, await self._reading.grep(pattern, place, glob, max_count))
+        return self._placed(place, await super().agrep(pattern, place, glob, max_count=max_count))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         return self._wait(self.aglob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        place = path or self._root
         if self._reading is not None:
-            return await self._reading.glob(pattern, self._inside(path))
-        return await super().aglob(pattern, self._inside(path))
+            return self._placed(place, await self._reading.glob(pattern, place))
+        return self._placed(place, await super().aglob(pattern, place))
+
+    def _placed(self, path: str, result: R) -> R:
+        return replace(result, error=self._where(path, result.error))
+
+    def _where(self, path: str, error: Any) -> Any:
+        """The error. At an absolute path outside of the workspace it says where the workspace is."""
+        given = PurePosixPath(normpath(path))
+        if not error or not given.is_absolute() or given.is_relative_to(self._root) or self._root in error:
+            return error
+        return f"{error.rstrip('.')}. The workspace is {self._root}; use a path below it."
 
 
 def _told(result: ToolResult) -> Any:

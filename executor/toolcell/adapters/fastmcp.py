@@ -144,7 +144,7 @@ class FastMCPTool(Tool):
             tasks.start_soon(_report, context, receive)
             with send:
                 if not self._elicits:
-                    return await self._calls.session.call(self.name, arguments, call_id=call_id, on_progress=told)
+                    return await self._calls.direct(self.name, arguments, call_id=call_id, on_progress=told)
                 try:
                     return await self._calls.call(
                         self.name, arguments, call_id=call_id, answer=answer, by_form=True, on_progress=told
@@ -154,7 +154,14 @@ class FastMCPTool(Tool):
         raise AssertionError("the task group raises, or the call has returned")
 
     def _result(self, result: CellResult) -> ToolResult:
+        """The result for the client. FastMCP's clients read their `data` from structured content, so every output is
+        in it; any that is no object is wrapped, as the meta says."""
         rendered = self._export.result_for(ModelCall(self.name, {}, result.call_id), result)
+        output: object = result.output
+        if not result.is_error and output is not None:
+            structured = rendered.setdefault("structuredContent", output if isinstance(output, dict) else None)
+            if structured is not output:
+                rendered |= {"structuredContent": {"result": output}, "_meta": {"fastmcp": {"wrap_result": True}}}
         return ToolResult.from_mcp_result(mcp_types.CallToolResult.model_validate(rendered))
 
 

@@ -5,7 +5,6 @@
 Needs the extra `[langchain]`.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Literal, Unpack, cast
@@ -50,22 +49,21 @@ async def to_langchain_tool(session: Session, name: str) -> "LangChainSessionToo
 class LangChainSessionTool(BaseTool):
     """A tool of a session. Made by `to_langchain_tool` and `to_langchain_tools`.
 
-    - An error is a ToolMessage of status "error". Otherwise its content is the output as JSON, with pictures as content
+    - An error is a ToolMessage of status "error". Otherwise its content is the output, with pictures as content
       blocks, and its artifact is the ToolResult.
     - A call that needs approval is an interrupt of the graph, which therefore has a checkpointer. Its value is the
       HITLRequest of HumanInTheLoopMiddleware, with the supervisor's request under "toolcell". Resume with a
       HITLResponse or one decision: approve, edit or reject. Outside a graph, the call is an error.
     - Progress goes to the graph's custom stream, as `{"toolcell_progress": {"tool", "call_id", "message",
       "fraction"}}`, and to custom events of that name.
-    - `ainvoke` works on the session's event loop, and `invoke` in any other thread while an asyncio loop runs, as in
-      `await asyncio.to_thread(agent.invoke, …)`.
+    - `ainvoke` works on any event loop. `invoke` works in any thread but that of the session's loop, which it would
+      block: `await asyncio.to_thread(agent.invoke, …)`.
     """
 
     args_schema: Any = None
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     _calls: SessionCalls = PrivateAttr()
-    _loop: asyncio.AbstractEventLoop | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, calls: SessionCalls, declaration: ToolDeclaration) -> "LangChainSessionTool":
@@ -78,10 +76,6 @@ class LangChainSessionTool(BaseTool):
             metadata={"toolcell_version": declaration.version, "toolcell_tier": declaration.tier.value},
         )
         made._calls = calls
-        try:
-            made._loop = asyncio.get_running_loop()
-        except RuntimeError:  # trio, whose programs have no `invoke`
-            made._loop = None
         return made
 
     def _to_args_and_kwargs(
@@ -92,13 +86,8 @@ class LangChainSessionTool(BaseTool):
         return (given, tool_call_id), {}
 
     def _run(self, *args: Any, **kwargs: Any) -> tuple[Any, ToolResult]:
-        loop = self._loop
-        if loop is None or not loop.is_running() or _is_running_here(loop):
-            raise NotImplementedError(
-                f"The tool {self.name!r} belongs to a session on an event loop. Use ainvoke, or astream, of the agent; "
-                "or call invoke in another thread: await asyncio.to_thread(agent.invoke, …)."
-            )
-        return asyncio.run_coroutine_threadsafe(self._arun(*args, **kwargs), loop).result()  # in this thread's context
+        instead = "Use ainvoke or astream, or another thread: await asyncio.to_thread(agent.invoke, …)."
+        return self._calls.loop.wait(lambda _: self._arun(*args, **kwargs), instead=instead)
 
     async def _arun(self, *args: Any, **kwargs: Any) -> tuple[Any, ToolResult]:
         arguments, call_id = cast("tuple[dict[str, Any], str | None]", args)
@@ -106,13 +95,6 @@ class LangChainSessionTool(BaseTool):
             self._calls, self.name, arguments, call_id=call_id, on_progress=_reporter(self.name, call_id)
         )
         return _content(result), result
-
-
-def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 async def with_interrupts(

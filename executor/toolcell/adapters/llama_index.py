@@ -5,7 +5,6 @@
 Needs the extra `[llama-index]`.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -80,8 +79,8 @@ async def to_llama_index_tools(session: Session) -> list[BaseTool | Callable[...
     - Errors are outputs with `is_error`. Pictures and sound are blocks. Progress is a CellProgressEvent.
     - `handler.cancel_run()` ends the calls in their cells.
     """
-    calls, loop = SessionCalls(session), asyncio.get_running_loop()
-    return [LlamaIndexTool(calls, one, loop) for one in await calls.declarations()]
+    calls = SessionCalls(session)
+    return [LlamaIndexTool(calls, one) for one in await calls.declarations()]
 
 
 class LlamaIndexTool(FunctionTool):
@@ -90,7 +89,7 @@ class LlamaIndexTool(FunctionTool):
     It is a FunctionTool because LlamaIndex gives the workflow's context to no other kind of tool.
     """
 
-    def __init__(self, calls: SessionCalls, declaration: ToolDeclaration, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: SessionCalls, declaration: ToolDeclaration) -> None:
         async def called(toolcell_workflow_context: Context, **arguments: Any) -> ToolOutput:
             return await self.acall(**arguments, **{_CONTEXT: toolcell_workflow_context})
 
@@ -104,22 +103,13 @@ class LlamaIndexTool(FunctionTool):
         super().__init__(async_fn=called, metadata=metadata)
         self._names: list[str] = list(declaration.parameters_schema.get("properties", {}))
         self._calls = calls
-        self._loop = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
         return self.call(*args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Make the call from another thread than that of the session's event loop. Raises UsageError in that one."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is self._loop:
-            raise UsageError(
-                f"A call of {self.metadata.name!r} would block its own event loop. Use `await tool.acall(…)`."
-            )
-        return asyncio.run_coroutine_threadsafe(self.acall(*args, **kwargs), self._loop).result()
+        return self._calls.loop.wait(lambda _: self.acall(*args, **kwargs), instead="Use `await tool.acall(…)`.")
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Make the call in a cell of the session. A tool, a model or a sandbox never makes it raise."""
@@ -130,7 +120,7 @@ class LlamaIndexTool(FunctionTool):
     async def _result(self, context: Context | None, arguments: Mapping[str, Any]) -> ToolResult:
         name = self.metadata.get_name()
         if context is None:
-            return await self._calls.session.call(name, arguments)
+            return await self._calls.direct(name, arguments)
         call_id = _tool_id(name)
 
         def report(message: str, fraction: float | None) -> None:

@@ -28,7 +28,7 @@ from toolcell_tools.errors import PermissionDenied, Timeout
 from toolcell_tools.result import ToolResult
 
 from .session_calls import ApprovalNeeded, SessionCalls
-from .workspace import OUTPUT_BYTES, workspace_tools
+from .workspace import OUTPUT_BYTES, as_program, workspace_tools
 
 __all__ = ["SessionWorkspace", "workspace_tools"]
 
@@ -67,12 +67,12 @@ class SessionWorkspace(WorkspaceBackend, SupportsCommands):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a program, or with `shell` a text for /bin/sh, in the workspace."""
+        """Run a program, or with `shell` a text for bash (/bin/sh where there is no bash), in the workspace."""
         if isinstance(command, str) != shell:
             raise TypeError("Pass a text with shell=True, or a sequence of arguments without it.")
         if timeout is not None and not 0 < timeout < float("inf"):
             raise ValueError("timeout must be a positive number of seconds, or None")
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        argv = [command] if isinstance(command, str) else as_program(command)
         self._check_there()
         arguments: dict[str, Any] = {"command": argv, "env": dict(env or {})}
         done = await self._done(arguments, timeout)

@@ -1,8 +1,11 @@
-"""`PythonCell`: Python with state in a cell, whose code can call tools outside of the cell. No framework is imported.
+"""`PythonCell`: Python with state in a cell, whose code can call tools outside of the cell.
 
 A call of the tool runs code until it ends or calls an outer tool. In the latter case the call ends with a `tool` event,
 while the code waits in a thread of the kept process. The next call brings the outer tool's answer. The outer tool runs
 where it always does, with its own grants.
+
+A final answer, and what goes to an outer tool, keeps its type: data that is no JSON, such as a picture of Pillow or an
+array, is packed by smolagents' SafeSerializer. smolagents is imported for nothing else.
 """
 
 import ast
@@ -10,6 +13,8 @@ import io
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
+from importlib import import_module
+from math import isfinite
 from queue import Queue
 from threading import Lock, Thread
 from typing import Any, Literal
@@ -45,12 +50,17 @@ class PythonStep(BaseModel):
 
 
 class PythonEvent(BaseModel):
-    """How far the code has come. `output` is the value of its last line, as JSON, or as text if it is no JSON data."""
+    """How far the code has come. `output` is the value of its last line, as JSON, or as text if it is no JSON data.
+
+    `packed` is the final answer, or the list of `args` and `kwargs`, in the format of smolagents' SafeSerializer, if it
+    is no JSON data. Nothing in it is pickled.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     event: Literal["done", "final", "error", "tool"]
     output: Any = None
+    packed: str = ""
     logs: str = ""
     error: str = ""
     tool: str = ""
@@ -110,7 +120,8 @@ class _CodeRun:
         self._events: Queue[PythonEvent] = Queue()
         self._answers: Queue[tuple[Any, bool] | None] = Queue()
         self._one_call = Lock()  # threads of the code call tools one after the other
-        names.update({name: self._stub(name) for name in tools}, final_answer=_final_answer)
+        names.update({name: self._stub(name) for name in tools})
+        names["final_answer"] = _final(self._stub("final_answer") if "final_answer" in tools else _same)
         self._thread = Thread(target=self._work, args=(code, names), daemon=True)
         self._thread.start()
 
@@ -130,7 +141,7 @@ class _CodeRun:
             with redirect_stdout(self._printed):
                 event = PythonEvent(event="done", output=_shown(_executed(code, names)))
         except _Final as final:
-            event = PythonEvent(event="final", output=_shown(final.args[0]))
+            event = _final_event(final.args[0])
         except BaseException as error:  # the code may raise anything, SystemExit too
             event = PythonEvent(event="error", error=_explained(error, code))
         self._events.put(event.model_copy(update={"logs": self._logs()}))
@@ -144,7 +155,7 @@ class _CodeRun:
     def _stub(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             with self._one_call:
-                event = PythonEvent(event="tool", tool=name, args=encode_json(args), kwargs=encode_json(kwargs))
+                event = _tool_event(name, args, kwargs)
                 self.waits = True
                 self._events.put(event)
                 answered = self._answers.get()
@@ -159,8 +170,60 @@ class _CodeRun:
         return call
 
 
-def _final_answer(answer: Any = None) -> None:
-    raise _Final(answer)
+def _same(answer: Any = None) -> Any:
+    return answer
+
+
+def _final(answering: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that ends the code with its value. An error of `answering` is the code's."""
+
+    def final_answer(*args: Any, **kwargs: Any) -> None:
+        raise _Final(answering(*args, **kwargs))
+
+    return final_answer
+
+
+def _final_event(answer: Any) -> PythonEvent:
+    try:
+        if _is_json(answer):
+            return PythonEvent(event="final", output=encode_json(answer))
+        return PythonEvent(event="final", packed=_packed(answer))
+    except Exception as error:
+        said = f"final_answer got a {type(answer).__name__}, which cannot leave the cell: {error}"
+        return PythonEvent(event="error", error=f"{said}. Pass text, numbers, lists, a picture or an array.")
+
+
+def _tool_event(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PythonEvent:
+    try:
+        return PythonEvent(event="tool", tool=name, args=encode_json(args), kwargs=encode_json(kwargs))
+    except Unencodable as unsent:
+        try:
+            return PythonEvent(event="tool", tool=name, packed=_packed([list(args), kwargs]))
+        except Exception:
+            raise unsent from None
+
+
+def _is_json(value: object) -> bool:
+    """Whether the value has only types that JSON keeps, and not their subclasses."""
+    given: Any = value
+    match type(value).__name__ if type(value).__module__ == "builtins" else "":
+        case "NoneType" | "str" | "bool":
+            return True
+        case "int":
+            return bool(-(2**63) <= given < 2**63)
+        case "float":
+            return isfinite(given)
+        case "list":
+            return all(map(_is_json, given))
+        case "dict":
+            return all(type(key) is str for key in given) and all(map(_is_json, given.values()))
+        case _:
+            return False
+
+
+def _packed(value: Any) -> str:
+    packed: str = import_module("smolagents.serialization").SafeSerializer.dumps(value)
+    return packed
 
 
 def _executed(code: str, names: dict[str, Any]) -> Any:

@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from toolcell_tools.exports.results import blocks_of, in_text, output_text
 from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
 
@@ -9,7 +11,8 @@ __all__ = ["blocks_of", "in_text", "object_of", "text_of", "value_of"]
 
 
 def text_of(result: ToolResult) -> str:
-    """The output as JSON, or the error as `{"error": …}`, and the notices; "" if content blocks are the whole answer.
+    """The output, a text or JSON, or the error as `{"error": …}`, and the notices; "" if content blocks are the whole
+    answer.
 
     The blocks themselves come from `blocks_of`, and `in_text` has a line for a block that the framework cannot take.
     """
@@ -17,11 +20,15 @@ def text_of(result: ToolResult) -> str:
 
 
 def value_of(result: ToolResult) -> Any:
-    """The output as a JSON value, for frameworks that write it themselves: as text if there are notices, or if it is
-    too long for a model."""
-    if result.notices or len(result.encoded()) > FOR_MODEL_BYTES:
+    """The output as a JSON value, for frameworks that write it themselves: as text if it holds one (`text_member`), if
+    there are notices, or if it is too long for a model."""
+    only = result.model_copy(update={"content": []})
+    encoded = only.encoded()
+    if result.text_member or result.notices or len(encoded) > FOR_MODEL_BYTES:
         return output_text(result)
-    return result.output
+    if encoded == only.given_text():
+        return result.output
+    return encoded.decode() if isinstance(result.output, str) else from_json(encoded)
 
 
 def object_of(result: ToolResult) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from toolcell.session import Session, core_of
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
+from .session_loop import SessionLoop
+
 __all__ = ["ApprovalNeeded", "SessionCalls", "question_data"]
 
 
@@ -49,7 +51,7 @@ hook, and the request. It belongs to the session, because a program may make its
 
 
 class SessionCalls:
-    """A session's declarations and calls, with approval by the framework's person.
+    """A session's declarations and calls, with approval by the framework's person. Its methods work on any event loop.
 
     The framework is asked only if nobody else can be: a `Supervisor(approver=…)` and channels that can approve come
     first, inside the call. Then `question` always returns None.
@@ -68,6 +70,7 @@ class SessionCalls:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.loop = SessionLoop(core_of(session))
         self._asked = _ASKED.setdefault(session, {})
 
     async def declarations(self) -> list[ToolDeclaration]:
@@ -75,7 +78,7 @@ class SessionCalls:
         (`workspace`). Raises ToolsetError."""
         return [
             one
-            for one in await self.session.tools()
+            for one in await self.loop.run(lambda _: self.session.tools())
             if one.kind != "provider" and one.metadata.get("audience") != "program"
         ]
 
@@ -91,6 +94,9 @@ class SessionCalls:
     async def question(self, name: str, arguments: Mapping[str, Any], *, call_id: str) -> ApprovalRequest | None:
         """The request to put to a person before this call, with the supervisor's preview. None if the call needs no
         approval, has it already, or would be refused with an error for the model. Nothing runs but the preview."""
+        return await self.loop.run(lambda _: self._question(name, arguments, call_id))
+
+    async def _question(self, name: str, arguments: Mapping[str, Any], call_id: str) -> ApprovalRequest | None:
         core = core_of(self.session)
         core.check_open()
         context = CallContext(core.services, core.caller, core.routes, call_id, session=self.session)
@@ -118,6 +124,35 @@ class SessionCalls:
         Raises ApprovalNeeded if the call needs approval, and `answer` is None or does not fit. A denial is a result
         with PermissionDenied. Raises UsageError for a closed session.
         """
+        return await self.loop.run(
+            lambda told: self._call(name, arguments, call_id, answer, by_form, told, timeout), on_progress
+        )
+
+    async def direct(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        call_id: str | None = None,
+        on_progress: OnProgress | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Make the call as `Session.call` does, without the framework's person."""
+        return await self.loop.run(
+            lambda told: self.session.call(name, arguments, call_id=call_id, on_progress=told, timeout=timeout),
+            on_progress,
+        )
+
+    async def _call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        call_id: str | None,
+        answer: Approved | Denied | None,
+        by_form: bool,
+        on_progress: OnProgress | None,
+        timeout: float | None,
+    ) -> ToolResult:
         store = core_of(self.session).services.approvals()
         known: frozenset[str] = frozenset()
         if answer is not None:

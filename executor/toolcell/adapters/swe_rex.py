@@ -54,8 +54,9 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.typed import as_tool
 
 from .bash_cell import BashCell, ShellEvent, ShellStep
+from .session_calls import SessionCalls
 from .session_source import answered
-from .workspace import workspace_tools
+from .workspace import as_program, workspace_tools
 
 __all__ = ["CellRuntime", "swe_rex_tools"]
 
@@ -81,6 +82,7 @@ class CellRuntime(AbstractRuntime):
 
     def __init__(self, session: Session, *, closes_session: bool = False, logger: logging.Logger | None = None) -> None:
         self.logger = logger or logging.getLogger("toolcell.adapters.swe_rex")
+        self._calls = SessionCalls(session)
         self._session = session
         self._closes_session = closes_session
         self._shells: set[str] = set()
@@ -89,7 +91,7 @@ class CellRuntime(AbstractRuntime):
         """Whether a cell of the session answers."""
         if self._session.closed:
             return IsAliveResponse(is_alive=False, message=f"The session {self._session.id} is closed.")
-        result = await self._session.call("workspace_run", {"command": ["/bin/true"]}, timeout=timeout)
+        result = await self._calls.direct("workspace_run", {"command": ["/bin/true"]}, timeout=timeout)
         return IsAliveResponse(is_alive=not result.is_error, message=result.for_model() if result.is_error else "")
 
     async def create_session(self, request: CreateSessionRequest) -> CreateSessionResponse:
@@ -144,8 +146,7 @@ class CellRuntime(AbstractRuntime):
 
     async def execute(self, command: Command) -> CommandResponse:
         """Run a program. Raises CommandTimeoutError and NonZeroExitCodeError."""
-        arguments: dict[str, Any] = {"command": _argv(command), "merged": command.merge_output_streams}
-        done = (await self._called("workspace_run", arguments, command.timeout or NO_TIMEOUT_S)).output
+        done = (await self._called("workspace_run", _run_arguments(command), command.timeout or NO_TIMEOUT_S)).output
         response = CommandResponse(stdout=done["stdout"], stderr=done["stderr"], exit_code=done["exit_code"])
         if command.check and response.exit_code != 0:
             said = f"Command {command.command!r} failed with exit code {response.exit_code}: {response.stderr!r}"
@@ -177,7 +178,7 @@ class CellRuntime(AbstractRuntime):
             if not self._session.closed:
                 await self._step(ShellStep(action="close", shell=shell))
         if self._closes_session:
-            await self._session.close(grace_s=0)
+            await self._calls.loop.run(lambda _: self._session.close(grace_s=0))
         return CloseResponse()
 
     async def _put(self, path: str, data: bytes) -> None:
@@ -192,7 +193,7 @@ class CellRuntime(AbstractRuntime):
         return event
 
     async def _called(self, name: str, arguments: dict[str, Any], timeout: float | None = None) -> ToolResult:
-        result = answered(await self._session.call(name, arguments, timeout=timeout))
+        result = answered(await self._calls.direct(name, arguments, timeout=timeout))
         if result.is_error:
             _fail(result)
         return result
@@ -221,18 +222,18 @@ def _checked(seen: BashObservation, action: BashAction) -> BashObservation:
     return seen
 
 
-def _argv(command: Command) -> list[str]:
-    """The program and its arguments. Programs before it set the directory, and replace the cell's environment."""
+def _run_arguments(command: Command) -> dict[str, Any]:
+    """The arguments of `workspace_run`. The environment of a command replaces the cell's."""
     given = command.command
-    if command.shell:
-        argv = ["/bin/sh", "-c", *([given] if isinstance(given, str) else given)]
-    else:
-        argv = [given] if isinstance(given, str) else list(given)
+    texts = [given] if isinstance(given, str) else list(given)
+    if not command.shell:
+        texts = as_program(texts)
+    elif len(texts) > 1:  # a command and its positional parameters, as for subprocess
+        texts = ["/bin/sh", "-c", *texts]
+    arguments: dict[str, Any] = {"command": texts, "merged": command.merge_output_streams}
     if command.env is not None:
-        argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in command.env.items()), *argv]
-    if command.cwd is not None:
-        argv = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', command.cwd, *argv]
-    return ["/usr/bin/env", *argv] if len(argv) == 1 else argv  # `workspace_run` would take a single text as a script
+        arguments |= {"env": command.env, "only_env": True}
+    return arguments if command.cwd is None else {**arguments, "cwd": command.cwd}
 
 
 def _files(source: Path) -> list[Path]:

@@ -7,6 +7,8 @@ them, and models do not see them.
 import os
 from base64 import b64decode, b64encode
 from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,14 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
+from toolcell_tools.shell import command_line
 
 __all__ = ["FOR_PROGRAMS", "OUTPUT_BYTES", "workspace_tools"]
 
 OUTPUT_BYTES = 1024 * 1024
 """The most that is kept of each stream of a command: its beginning."""
+SCRIPT_BYTES = 16 * 1024 * 1024
+"""The most bytes of a text for the shell. Frameworks write files by such texts."""
 _HEAD_BYTES = 8192
 FOR_PROGRAMS = {"audience": "program"}
 """The metadata of a tool that adapters do not offer to models."""
@@ -38,35 +43,39 @@ _PARALLEL = Annotations(destructive=True, open_world=True, sequential=False)
     metadata=FOR_PROGRAMS,
 )
 def workspace_run(
-    ctx: ToolContext, command: list[str], env: dict[str, str] | None = None, merged: bool = False
+    ctx: ToolContext,
+    command: list[str],
+    env: dict[str, str] | None = None,
+    merged: bool = False,
+    cwd: str = ".",
+    only_env: bool = False,
 ) -> dict[str, Any]:
     """Run a program in the workspace. Output goes to files, so a child that keeps a pipe open delays nothing.
 
     Args:
-        command: The program and its arguments, or one text for /bin/sh, which may be longer than an argument may be.
+        command: The program and its arguments, or one text for the shell.
         env: Further environment variables.
         merged: Whether stderr goes to stdout.
+        cwd: Where to run it, absolute or below the workspace.
+        only_env: Whether the environment has the variables in `env` and no other.
     """
     import subprocess
     import tempfile
 
-    with tempfile.NamedTemporaryFile("w") as script, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        if len(command) == 1:
-            script.write(command[0])
-            script.flush()
-            command = ["/bin/sh", script.name]
+    text = command_line(command[0], SCRIPT_BYTES) if len(command) == 1 else nullcontext(command)
+    with text as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             done = subprocess.run(
-                command,
-                cwd=ctx.workspace_root,
-                env={**os.environ, **(env or {})},
+                line,
+                cwd=_place(ctx, cwd),
+                env={**({} if only_env else os.environ), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT if merged else err,
                 check=False,
             )
-        except FileNotFoundError:
-            return {"exit_code": 127, "stdout": "", "stderr": f"{command[0]}: not found", "truncated": False}
+        except FileNotFoundError as missing:
+            return {"exit_code": 127, "stdout": "", "stderr": f"{missing.filename}: not found", "truncated": False}
         texts: list[str] = []
         truncated = False
         for stream in (out, err):
@@ -75,6 +84,11 @@ def workspace_run(
             truncated = truncated or len(data) > OUTPUT_BYTES
             texts.append(data[:OUTPUT_BYTES].decode(errors="replace"))
     return {"exit_code": done.returncode, "stdout": texts[0], "stderr": texts[1], "truncated": truncated}
+
+
+def as_program(argv: Sequence[str]) -> list[str]:
+    """A `command` of `workspace_run` that is a program also if it has no arguments."""
+    return ["/usr/bin/env", *argv] if len(argv) == 1 else list(argv)
 
 
 @tool(needs={Capability.WRITE}, tier=PermissionTier.WORKSPACE, annotations=_PARALLEL, metadata=FOR_PROGRAMS)
@@ -86,6 +100,7 @@ def workspace_put(ctx: ToolContext, path: str, data: str) -> None:
         data: The bytes, as base64.
     """
     place = _place(ctx, path)
+    _require_lasting(ctx, place)
     with _as_failure():
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(b64decode(data, validate=True))
@@ -129,6 +144,23 @@ def workspace_lines(ctx: ToolContext, path: str, offset: int, limit: int) -> dic
 
 def _place(ctx: ToolContext, path: str) -> Path:
     return Path(ctx.workspace_root) / path
+
+
+def _require_lasting(ctx: ToolContext, place: Path) -> None:
+    """Raise ToolFailure for a place in the cell's own /tmp: no later command would see the file. Other file systems may
+    be mounted below /tmp, such as the workspace's."""
+    from tempfile import gettempdir
+
+    scratch, real = Path(gettempdir()).resolve(), place.resolve()
+    if real.is_relative_to(Path(ctx.workspace_root).resolve()) or not real.is_relative_to(scratch):
+        return
+    there = next(one for one in (real, *real.parents) if one.exists())
+    if there.stat().st_dev == scratch.stat().st_dev:
+        raise ToolFailure(
+            f"{place} would not last: {scratch} is emptied at the end of each call. The workspace is "
+            f"{ctx.workspace_root}; use a path below it.",
+            {"errno": "EPERM"},
+        )
 
 
 class _as_failure:

@@ -74,6 +74,8 @@ class ApprovalRequest:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _parts: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
     """The title, the preview and the call, once they were written."""
+    _digests: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
+    """The digest, once it was computed."""
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -90,12 +92,20 @@ class ApprovalRequest:
         """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval holds for these
         only.
         """
-        bound: list[Any] = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id]
-        bound.append(self.expires_at)
-        if self.asks == "confirmation":
-            bound += [self.hint, self.payload, list(self.given), self.approved]
-        text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        if not self._digests:
+            bound: list[Any] = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id]
+            bound.append(self.expires_at)
+            if self.asks == "confirmation":
+                bound += [self.hint, self.payload, list(self.given), self.approved]
+            text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            self._digests.append("sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+        return self._digests[0]
+
+    @property
+    def same_call(self) -> str:
+        """A digest that requests of the same call share: session, line, tool, version and arguments."""
+        call = [self.session_id, self.line, self.tool, self.version, self.fingerprint, self.arguments]
+        return hashlib.sha256(canonical(call).encode()).hexdigest()
 
     @property
     def text(self) -> str:
@@ -104,9 +114,10 @@ class ApprovalRequest:
         return "\n".join(filter(None, self._written()))
 
     def prepared(self) -> "ApprovalRequest":
-        """This request, with its text written. That takes a second for arguments of a few MiB, so it is done in a
-        thread, before an approver sees the request."""
+        """This request, with its text and its digest written. That takes a second for arguments of a few MiB, so it is
+        done in a thread, before an approver sees the request."""
         self._written()
+        _ = self.digest
         return self
 
     def fitted(self, rows: int, columns: int = COLUMNS) -> Shown:

@@ -9,6 +9,7 @@ the ids. Until the journal has them, a file beside the database keeps the ids of
 """
 
 import os
+import sys
 import threading
 import uuid
 from collections import deque
@@ -18,19 +19,20 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from toolcell import forks
+from toolcell.budget import MIB, ByteBudget
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
 from toolcell.patterns import check_pattern
 from toolcell.state.directory import APPROVALS
 from toolcell.state.signing import Signer
-from toolcell_tools.encode import encode_json
+from toolcell_tools.encode import WIDE_BITS, encode_json
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
 
 from .ended import EndedBy, EndedList
 from .entry import ApprovalEntry, StandingApproval
 from .request import ApprovalRequest, Approved, Denied, canonical
-from .table import ApprovalTable
+from .table import COST, ApprovalTable, text_of
 
 __all__ = ["Approvals", "Unusable"]
 
@@ -38,13 +40,16 @@ ENDED_FILE: Final = "approvals.ended"
 DAY_S: Final = 86_400.0
 KEPT_S: Final = 7 * DAY_S
 """The time for which a state directory keeps a request after its expiry."""
-MAX_PENDING: Final = 10_000
+OPEN_BYTES: Final = 64 * MIB
+"""The bytes of all sessions' requests whose answers are not used, beyond `RESERVE` bytes for each session."""
+RESERVE: Final = MIB
 MAX_QUESTIONS: Final = 100
 """The most pending confirmations of one tool in one session: no call waits for them, so a model could fill the
 store."""
 _OVER: Final = ("used", "withdrawn", "expired")
 COMPARED: Final = 100
-"""How many earlier requests of a tool are compared with a new one, to report those that nearly fit."""
+"""How many earlier requests of a tool are compared with a new one, to report those that nearly fit. Longer ones than
+`table.COMPARED_BYTES` are not."""
 
 
 class Unusable(Exception):
@@ -85,7 +90,7 @@ class Approvals:
             self._ended.update(self._file.read())
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
-        self._waited: set[str] = set()  # requests for which a call of this process waits
+        self._waited: dict[str, int] = {}  # requests for which a call of this process waits, and their changes here
         self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
         self._changes = 0
         self.is_ending = False
@@ -125,7 +130,8 @@ class Approvals:
 
     def pending(self) -> list[ApprovalEntry]:
         """The requests that wait for an answer, oldest first."""
-        return [entry for entry in self.all() if entry.state == "pending"]
+        with self._reading():
+            return [entry for entry in self._table.unanswered() if entry.state == "pending"]
 
     def pending_count(self) -> int:
         """The number of requests that wait for an answer, without looking at them. It never waits: while another
@@ -183,14 +189,14 @@ class Approvals:
             if for_session or pattern is not None:
                 standing = _standing(request, pattern, now=self._table.now(), for_s=for_s, by=by)
                 self._table.add_standing(standing)
-            self._table.answer(entry.id, Approved(arguments, payload), by)
+            self._answer(entry.id, Approved(arguments, payload), by)
             return standing
 
     def deny(self, id: str, message: str = "", *, by: str = "") -> None:
         """Deny a pending request. The model reads `message`. Raises UsageError."""
         with self._changing():
             entry, _request = self._answerable(id)
-            self._table.answer(entry.id, Denied(message), by)
+            self._answer(entry.id, Denied(message), by)
 
     def withdraw(self, id: str) -> None:
         """End a request whose answer was not used. The call that waits for it is denied. Raises UsageError."""
@@ -198,8 +204,7 @@ class Approvals:
             entry = self._found(id)
             if entry.state in _OVER:
                 raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
-            self._end(entry.id, "withdrawn")
-            self._table.mark_withdrawn(entry.id)
+            self._withdraw(entry.id)
 
     def standing(self) -> list[StandingApproval]:
         """The standing approvals that hold now."""
@@ -219,20 +224,25 @@ class Approvals:
 
     def submit(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
-        request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are pending."""
+        request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
         with self._changing():
             self._table.prune(self._kept_s)
-            for entry in self._table.unused(request.tool):
-                is_free = entry.id not in self._waited and not self._is_over(entry.id)
-                if entry.request is not None and is_free and not differences(entry.request, request):
-                    self._waited.add(entry.id)
-                    return entry.request
+            for id in self._table.unused(request):
+                if id not in self._waited and not self._is_over(id):
+                    entry = self._table.entry(id)
+                    if entry is not None and entry.request is not None and not differences(entry.request, request):
+                        self._waited[id] = 0
+                        return entry.request
             if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
                 raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
-            if self._table.pending() >= MAX_PENDING:
-                raise UsageError(f"{MAX_PENDING:,} requests for approval are pending. Answer or withdraw some of them.")
-            kept = self._table.add(request, schema)
-            self._waited.add(request.id)
+            text = text_of(request, schema)
+            if not self._has_room(request.session_id, COST + len(text)):
+                raise UsageError(
+                    f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "
+                    "Answer or withdraw some of them."
+                )
+            kept = self._table.add(request, text)
+            self._waited[request.id] = 0
             return kept
 
     def now(self) -> float:
@@ -253,20 +263,19 @@ class Approvals:
             while self._closed:
                 entry = self._table.entry(self._closed[0])
                 if entry is not None and entry.state not in _OVER:
-                    self._end(entry.id, "withdrawn")
-                    self._table.mark_withdrawn(entry.id)
+                    self._withdraw(entry.id)
                 self._closed.popleft()  # only now: after an error, the end of the supervisor tries again
 
     def leave(self, id: str) -> None:
         """Note that no call waits for the request any more."""
-        self._waited.discard(id)
+        self._waited.pop(id, None)
 
     def answer(self, id: str, answer: Approved | Denied, by: str) -> None:
         """Keep an approver's answer, unless the request has got another one or was withdrawn."""
         with self._changing():
             entry = self._table.entry(id)
             if entry is not None and entry.state == "pending":
-                self._table.answer(id, answer, by)
+                self._answer(id, answer, by)
 
     def take(self, id: str) -> tuple[Approved | Denied, str] | None:
         """The answer and who gave it; the answer is used by this. None if there is none yet. Raises Unusable."""
@@ -299,11 +308,10 @@ class Approvals:
         confirmation."""
         with self._changing():
             self._note_ended()
-            for entry in reversed(self._table.unused(request.tool)):
-                asked = entry.request
-                if asked is None or asked.asks != "confirmation" or self._is_over(entry.id):
-                    continue
-                if _of_another_call(asked, request):
+            for id in reversed(self._table.unused(request)):
+                entry = None if self._is_over(id) else self._table.entry(id)
+                asked = None if entry is None else entry.request
+                if entry is None or asked is None or asked.asks != "confirmation" or _of_another_call(asked, request):
                     continue
                 if entry.state == "pending":
                     return asked, None, "", None
@@ -354,34 +362,37 @@ class Approvals:
             self._ended.update(found, standing)
             return len(found) + len(standing)
 
-    def newly_ended(self) -> list[tuple[str, str, ApprovalRequest | None]]:
+    def newly_ended(self) -> list[tuple[str, EndedBy, tuple[str, str, str]]]:
         """The requests and standing approvals that were withdrawn or revoked, by this process or another, since the
-        last time: the id, "withdrawn" or "revoked", and the request, if it is valid. From now on they are over, even if
-        their rows are put back. It never waits; what it cannot see now is in the next answer."""
+        last time: the id, "withdrawn" or "revoked", and a request's session, call and tool. From now on they are over,
+        even if their rows are put back. It never waits; what it cannot see now is in the next answer."""
         changes = self.changes()
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
         try:
             with told(APPROVALS):
                 noted = dict[str, EndedBy]() if self._file is None else self._file.read()
-                known = {**noted, **dict(self._table.ended())}
-                found = [(id, how) for id, how in known.items() if id not in self._told]
-                entries = {id: self._table.entry(id) for id, how in found if how == "withdrawn"}
+                known: dict[str, EndedBy] = dict(noted)
+                known.update(self._table.ended())
+                found: list[tuple[str, EndedBy, tuple[str, str, str]]] = [
+                    (id, known[id], self._table.about(id)) for id in known if id not in self._told
+                ]
         finally:
             self._lock.release()
         self._looked_at = changes
-        self._ended.update(id for id, _how in found)
+        self._ended.update(id for id, _how, _about in found)
         self._told |= self._ended
-        return [(id, how, entry.request if (entry := entries.get(id)) is not None else None) for id, how in found]
+        return found
 
-    def changes(self) -> tuple[int, int] | None:
-        """A value that is another one after each change, by this process or another. None if that is not known at this
-        moment; it never waits."""
+    def changes(self, id: str | None = None) -> tuple[int, int] | None:
+        """A value that is another one after each change by another process, and after each change by this one, or with
+        an `id` each that concerns this request, for which a call waits. None if that is not known at this moment; it
+        never waits."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
             with told(APPROVALS):
-                return self._table.version(), self._changes
+                return self._table.version(), self._changes if id is None else self._waited.get(id, 0)
         finally:
             self._lock.release()
 
@@ -397,6 +408,19 @@ class Approvals:
         with self._reading(), self._table.transaction():
             yield
             self._changes += 1
+
+    def _answer(self, id: str, answer: Approved | Denied, by: str) -> None:
+        self._table.answer(id, answer, by)
+        self._note_change(id)
+
+    def _withdraw(self, id: str) -> None:
+        self._end(id, "withdrawn")
+        self._table.mark_withdrawn(id)
+        self._note_change(id)
+
+    def _note_change(self, id: str) -> None:
+        if id in self._waited:
+            self._waited[id] += 1
 
     def _end(self, id: str, how: EndedBy) -> None:
         """Note an end in the file, before the database has it. Raises OSError."""
@@ -415,18 +439,23 @@ class Approvals:
 
     def _questions(self, like: ApprovalRequest) -> int:
         """How many confirmations of this tool are pending in this session."""
-        asked = (each.request for each in self._table.unused(like.tool) if each.state == "pending")
-        return sum(
-            each is not None and each.asks == "confirmation" and each.session_id == like.session_id for each in asked
-        )
+        return self._table.questions(like.session_id, like.tool)
+
+    def _has_room(self, session_id: str, bytes: int) -> bool:
+        """Whether the session may have another open request of so many bytes."""
+        budget = ByteBudget(OPEN_BYTES, per_call=sys.maxsize, reserve=RESERVE)
+        own = budget.account()
+        for session, used in self._table.bytes_by_session():
+            (own if session == session_id else budget.account()).charge(used)
+        return own.has_room(bytes)
 
     def _found(self, id: str) -> ApprovalEntry:
-        entries = self._table.named(id) if id and id.isascii() else []
-        exact = [entry for entry in entries if entry.id == id]
-        if len(entries) != 1 and not exact:
-            which = f"{len(entries)} requests begin with {id!r}" if entries else f"There is no request {id!r}"
+        ids = self._table.named(id) if id and id.isascii() else []
+        found = self._table.entry(id if id in ids else ids[0]) if len(ids) == 1 or id in ids else None
+        if found is None:
+            which = f"{len(ids)} requests begin with {id!r}" if ids else f"There is no request {id!r}"
             raise UsageError(f"{which}. `toolcell approvals list` lists the ids.")
-        return (exact or entries)[0]
+        return found
 
     def _answerable(self, id: str) -> tuple[ApprovalEntry, ApprovalRequest]:
         entry = self._found(id)
@@ -477,7 +506,7 @@ def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mappi
         where = "".join(f"[{step!r}]" for step in problem.instance_path)
         raise UsageError(f"The arguments do not fit the tool {request.tool!r}: {where} {problem.message}".rstrip())
     try:
-        encode_json(dict(arguments))
+        encode_json(dict(arguments), bits=WIDE_BITS)
     except Unencodable as error:
         raise UsageError(f"The arguments cannot be sent to the tool {request.tool!r}: {error}") from None
 

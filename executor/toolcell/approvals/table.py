@@ -1,4 +1,8 @@
-"""The SQLite tables of approvals. Each row is signed when it is written, and checked when it is read."""
+"""The SQLite tables of approvals. Each row is signed when it is written, and checked when it is read.
+
+A request may have megabytes, so no row is read before an index has found it. What an index has is not signed: it finds
+rows, and says what they cost.
+"""
 
 import json
 import logging
@@ -23,11 +27,16 @@ BUSY_S: Final = 10.0
 """The time to wait for another process that writes."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS requests (
-    id TEXT PRIMARY KEY, tool TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL, request TEXT NOT NULL,
-    signature BLOB NOT NULL, answer TEXT, answer_signature BLOB, used_at REAL, withdrawn_at REAL, state_signature BLOB
+    id TEXT PRIMARY KEY, tool TEXT NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, asks TEXT NOT NULL,
+    same_call TEXT NOT NULL, bytes INTEGER NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL,
+    signature BLOB NOT NULL, answer_signature BLOB, used_at REAL, withdrawn_at REAL, state_signature BLOB,
+    answer TEXT, request TEXT NOT NULL
 ) STRICT;
-CREATE INDEX IF NOT EXISTS by_tool ON requests (tool, created_at);
+CREATE INDEX IF NOT EXISTS by_tool ON requests (tool, created_at, bytes);
 CREATE INDEX IF NOT EXISTS by_expiry ON requests (expires_at);
+CREATE INDEX IF NOT EXISTS open ON requests
+    (session, same_call, asks, created_at, id, tool, bytes, expires_at, used_at, withdrawn_at)
+    WHERE used_at IS NULL AND withdrawn_at IS NULL;
 CREATE TABLE IF NOT EXISTS standing (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL,
     revoked_at REAL, state_signature BLOB
@@ -41,7 +50,14 @@ REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
 )  # fmt: skip
 """The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
 signed less, can be put in."""
-_ANSWERABLE: Final = "answer IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
+_UNUSED: Final = "used_at IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
+_UNANSWERED: Final = f"answer IS NULL AND {_UNUSED}"
+COST: Final = 32 * 1024
+"""Bytes that a request takes besides its text: its row, and the tasks and the objects of the call that waits for it."""
+COMPARED_BYTES: Final = 16 * 1024
+"""The size of the largest earlier requests that are compared with a new one."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""The most bytes of requests that are over and have not expired long ago. The oldest are removed first."""
 
 
 class ApprovalTable:
@@ -61,6 +77,7 @@ class ApprovalTable:
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
             self._database.executescript(_SCHEMA)
+            self._added = KEPT_BYTES  # so that the first request looks for what is too much
             self._seen = self._latest(), time.monotonic()
             undo.pop_all()
 
@@ -113,39 +130,55 @@ class ApprovalTable:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def add(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
-        """Keep a request. `schema` is that of the tool's arguments. Returns the request as it is kept: a copy."""
-        text = canonical({"request": to_data(request), "schema": schema})
+    def add(self, request: ApprovalRequest, text: str) -> ApprovalRequest:
+        """Keep a request, of which `text` is the text. Returns the request as it is kept: a copy."""
+        size = COST + len(text)
         self._database.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL, NULL)",
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL, NULL, ?)",
             (
-                *(request.id, request.tool, request.created_at, request.expires_at, text),
-                self._signer.of(REQUEST, request.id, text.encode()),
+                *(request.id, request.tool, request.session_id, request.call_id, request.asks, request.same_call, size),
+                *(request.created_at, request.expires_at, self._signer.of(REQUEST, request.id, text.encode()), text),
             ),
         )
         self._sign_state(request.id)
+        self._added += size
         return from_data(json.loads(text)["request"])
 
     def all(self) -> list[ApprovalEntry]:
         """Every request, oldest first."""
         return self._entries("")
 
-    def named(self, id: str) -> list[ApprovalEntry]:
-        """The requests whose ids begin with `id`."""
-        return self._entries("substr(id, 1, length(?)) = ?", id, id)
+    def unanswered(self) -> list[ApprovalEntry]:
+        """The requests that can be answered, oldest first."""
+        return self._entries(_UNANSWERED, self.now())
 
-    def unused(self, tool: str) -> list[ApprovalEntry]:
-        """The tool's requests that are not used, withdrawn or expired."""
-        where = "tool = ? AND used_at IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
-        return self._entries(where, tool, self.now())
+    def named(self, id: str) -> list[str]:
+        """The ids that begin with `id`, which is not empty."""
+        end = id[:-1] + chr(ord(id[-1]) + 1)
+        return self._column("SELECT id FROM requests WHERE id >= ? AND id < ?", id, end)
+
+    def unused(self, request: ApprovalRequest) -> list[str]:
+        """The ids of the requests of the same call that are not used, withdrawn or expired, oldest first."""
+        where = f"session = ? AND same_call = ? AND asks = ? AND {_UNUSED}"
+        values = (request.session_id, request.same_call, request.asks, self.now())
+        return self._column(f"SELECT id FROM requests WHERE {where} ORDER BY created_at", *values)
 
     def last(self, tool: str, number: int) -> list[ApprovalEntry]:
-        """The tool's last requests."""
-        where = "rowid IN (SELECT rowid FROM requests WHERE tool = ? ORDER BY created_at DESC LIMIT ?)"
-        return self._entries(where, tool, number)
+        """The tool's last requests of at most `COMPARED_BYTES`."""
+        where = "rowid IN (SELECT rowid FROM requests WHERE tool = ? AND bytes <= ? ORDER BY created_at DESC LIMIT ?)"
+        return self._entries(where, tool, COST + COMPARED_BYTES, number)
 
     def entry(self, id: str) -> ApprovalEntry | None:
         return next(iter(self._entries("id = ?", id)), None)
+
+    def about(self, id: str) -> tuple[str, str, str]:
+        """The session, call and tool of a request, "" if there is none."""
+        query = "SELECT session, call, tool FROM requests WHERE id = ?"
+        session, call, tool = self._database.execute(query, (id,)).fetchone() or ("", "", "")
+        return session, call, tool
+
+    def _column(self, query: str, *values: object) -> list[Any]:
+        return [value for (value,) in self._database.execute(query, values)]
 
     def schema(self, id: str) -> Mapping[str, Any]:
         """The schema of the arguments of a request, whose row was found valid."""
@@ -183,9 +216,21 @@ class ApprovalTable:
 
     def pending(self) -> int:
         """The number of requests that can be answered."""
-        query = f"SELECT count(*) FROM requests WHERE {_ANSWERABLE}"
-        (number,) = self._database.execute(query, (self.now(),)).fetchone()
+        (number,) = self._column(f"SELECT count(*) FROM requests INDEXED BY open WHERE {_UNANSWERED}", self.now())
         return int(number)
+
+    def questions(self, session: str, tool: str) -> int:
+        """The number of confirmations that can be answered, of one tool in one session."""
+        where = f"session = ? AND tool = ? AND asks = 'confirmation' AND {_UNANSWERED}"
+        (number,) = self._column(
+            f"SELECT count(*) FROM requests INDEXED BY open WHERE {where}", session, tool, self.now()
+        )
+        return int(number)
+
+    def bytes_by_session(self) -> list[tuple[str, int]]:
+        """The bytes of each session's requests that are not used, withdrawn or expired."""
+        query = f"SELECT session, sum(bytes) FROM requests WHERE {_UNUSED} GROUP BY session"
+        return self._database.execute(query, (self.now(),)).fetchall()
 
     def ended(self) -> list[tuple[str, EndedBy]]:
         """The ids of the requests that were withdrawn and of the standing approvals that were revoked, by their rows,
@@ -197,9 +242,17 @@ class ApprovalTable:
         return self._database.execute(query).fetchall()
 
     def prune(self, kept_s: float) -> None:
-        """Remove what expired more than `kept_s` seconds ago."""
+        """Remove what expired more than `kept_s` seconds ago, and the oldest requests that are over and too much."""
+        now = self.now()
         for table in ("requests", "standing"):
-            self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (self.now() - kept_s,))
+            self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now - kept_s,))
+        if self._added < KEPT_BYTES // 8:
+            return
+        self._added = 0
+        over = "used_at IS NOT NULL OR withdrawn_at IS NOT NULL OR expires_at <= ?"
+        summed = "SELECT rowid AS row, sum(bytes) OVER (ORDER BY created_at DESC, rowid) AS total FROM requests"
+        query = f"DELETE FROM requests WHERE rowid IN (SELECT row FROM ({summed} WHERE {over}) WHERE total > ?)"
+        self._database.execute(query, (now, KEPT_BYTES))
 
     def _entries(self, where: str, *values: object) -> list[ApprovalEntry]:
         query = (
@@ -294,6 +347,11 @@ class ApprovalTable:
             "UPDATE standing SET revoked_at = ?, state_signature = ? WHERE id = ?",
             (now, self._signer.of(REVOCATION, id, signature, repr(now).encode()), id),
         )
+
+
+def text_of(request: ApprovalRequest, schema: Mapping[str, Any]) -> str:
+    """The text of a request's row, in ASCII. `schema` is that of the tool's arguments."""
+    return canonical({"request": to_data(request), "schema": schema})
 
 
 _OF_STATE: Final = "signature, answer_signature, used_at, withdrawn_at"

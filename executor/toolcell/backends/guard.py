@@ -63,8 +63,8 @@ def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = (), any_port: 
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise Refused(f"The URL cannot be read: {str(error)[:120]}. Pass one like https://example.com/page.") from None
+    except ValueError:
+        raise Refused("The URL has no host or port that can be read. Pass one like https://example.com/page.") from None
     if parts.scheme not in _DEFAULT_PORTS:
         raise Refused(f"The URL scheme is {parts.scheme[:20]!r}. Only http and https are fetched.")
     if "@" in parts.netloc:

@@ -1,5 +1,6 @@
 """The commands and their options. The code of a command is imported when it runs, so --help is fast."""
 
+import os
 import sys
 from typing import Any
 
@@ -15,6 +16,10 @@ def toolcell() -> None:
 
     `toolcell doctor` checks this machine. `toolcell demo` shows the sandbox at work.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise click.UsageError("The current directory does not exist any more. Change to another one first.") from None
 
 
 @toolcell.command(short_help="Report problems of this machine, and the rights of cells.")
@@ -91,17 +96,29 @@ def tools(kind: str, config: str | None, as_json: bool) -> None:
     sys.exit(run(kind=kind, file=config, as_json=as_json))
 
 
+def _state_of_group(context: click.Context, _option: click.Parameter, state: str | None) -> str | None:
+    """The option of the command, or the one that its group was given: `toolcell audit --state DIRECTORY list`."""
+    outer = context.parent
+    return state if state is not None or outer is None else outer.params.get("state")
+
+
+_state = click.option(
+    "--state",
+    metavar="DIRECTORY",
+    callback=_state_of_group,
+    help="The state directory. Default: `state` in the user's toolcell.toml.",
+)
+
+
 @toolcell.group(short_help="Read the journal of a durable supervisor.")
-def audit() -> None:
+@_state
+def audit(state: str | None) -> None:
     """Read the journal of Supervisor(state=DIRECTORY), even while it is written.
 
     Exit status: 0 for success, 1 if the journal is damaged, 2 for wrong use.
     """
 
 
-_state = click.option(
-    "--state", metavar="DIRECTORY", help="The state directory. Default: `state` in the user's toolcell.toml."
-)
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 _kind = click.option("--kind", metavar="KIND", help="Only records of this kind, such as call, intent or egress.")
 _session = click.option("--session", metavar="ID", help="Only records of this session.")
@@ -181,7 +198,8 @@ def status(state: str | None, as_json: bool) -> None:
 
 
 @toolcell.group(short_help="List and answer requests for approval.")
-def approvals() -> None:
+@_state
+def approvals(state: str | None) -> None:
     """List and answer the requests for approval of Supervisor(state=DIRECTORY), also while it runs.
 
     A request can be answered until it expires, even if its supervisor has ended: the answer waits for the same call.

@@ -14,7 +14,7 @@ from toolcell.journal.journal import Record
 from toolcell.journal.reading import JournalReader, Numbered, Wanted
 from toolcell.journal.story import line_of, story_of
 from toolcell.state import StateDirectory
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import counted, printable
 
 
 def directory_of(state: str | None) -> StateDirectory:
@@ -68,7 +68,8 @@ def verify(state: str | None, head: str | None) -> None:
     except ValueError as error:
         raise UsageError(f"--head is not a head: {error}") from None
     present = reader_of(state).verify(known)
-    click.echo(f"The chain of {present.number:,} entries is intact. Keep this head elsewhere:\n{present}")
+    entries = counted(present.number, "entry", "entries")
+    click.echo(f"The chain of {entries} is intact. Keep this head elsewhere:\n{present}")
 
 
 def export(state: str | None) -> None:

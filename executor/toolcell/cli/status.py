@@ -9,7 +9,7 @@ import click
 
 from toolcell.errors import UsageError
 from toolcell.journal.story import agent_in
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import counted, printable
 
 from .audit import directory_of
 
@@ -60,7 +60,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _line_of_node(node: dict[str, Any]) -> str:
     """A node of a cluster in one line."""
-    line = f"node         {node['id'][:12]} {node['state']}, {node['calls']} calls, {node['sessions']} sessions"
+    does = f"{counted(node['calls'], 'call')}, {counted(node['sessions'], 'session')}"
+    line = f"node         {node['id'][:12]} {node['state']}, {does}"
     if "cells" not in node:
         return line
     cells = sum(node["cells"].values())
@@ -85,7 +86,9 @@ def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> 
         lines.append(_line_of_node(each))
     for each in status["sessions"]:
         parent = f" of {each['parent']}" if each["parent"] else ""
-        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {agent_in(each)}  {each['calls']} calls")
+        lines.append(
+            f"    {each['id']}  {each['kind']}{parent}  agent {agent_in(each)}  {counted(each['calls'], 'call')}"
+        )
     for name in ("running", "waiting"):
         for each in status[name]:
             lines.append(f"    {name} {each['s']:.1f} s  {each['tool']}  {each['call']}  session {each['session']}")

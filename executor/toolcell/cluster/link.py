@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgpack
 
+from toolcell.wire.frames import extended, integer
+
 __all__ = ["MOST_FRAMES", "UNPACKABLE", "WINDOW_S", "BatchLink", "pack", "unpack"]
 
 UNPACKABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
@@ -25,12 +27,12 @@ MOST_EARLY: Final = 1_024
 
 def pack(value: object) -> bytes:
     """The value as msgpack. Raises `UNPACKABLE`."""
-    return msgpack.packb(value, unicode_errors="surrogatepass")
+    return msgpack.packb(value, default=extended, unicode_errors="surrogatepass")
 
 
 def unpack(data: bytes) -> Any:
     """The inverse of `pack`. Only for bytes from our own processes."""
-    return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+    return msgpack.unpackb(data, ext_hook=integer, unicode_errors="surrogatepass", strict_map_key=False)
 
 
 class BatchLink:

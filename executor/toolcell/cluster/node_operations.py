@@ -12,18 +12,16 @@ from typing import Any, Final, cast
 
 import anyio
 
-from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.budget import Account, Charge, memory_of
 from toolcell.credentials import credentials_of
 from toolcell.dispatch.answering import reply, room_for
 from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS
-from toolcell.journal.redact import without_secrets
-from toolcell.pool.budget import Account, Charge
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.pool.run import Run
+from toolcell.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.reading import RuledWeb
-from toolcell.sizes import memory_of
 from toolcell.web_rules import ALL
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request
@@ -173,7 +171,7 @@ class CallOperations:
         secrets = _secrets_of(self._placed.clients)
         if not secrets:
             return value
-        redact = partial(_redacted, value, Redaction(secrets))
+        redact = partial(Redaction(secrets).value, value)
         if memory_of(value) > INLINE_BYTES:
             try:
                 return await in_thread(redact)
@@ -190,15 +188,3 @@ def _secrets_of(clients: Iterable[object]) -> list[str]:
         except ValueError:
             continue  # the credential is missing now, and the request that needs it fails
     return found
-
-
-def _redacted(value: Field, redaction: Redaction) -> Field:
-    if isinstance(value, str):
-        return redaction.text(value)
-    if isinstance(value, bytes):
-        return redaction.body(value)
-    if isinstance(value, list):
-        return [_redacted(each, redaction) for each in value]
-    if isinstance(value, dict):
-        return {name: _redacted(each, redaction) for name, each in value.items()}
-    return value

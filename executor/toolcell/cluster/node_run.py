@@ -9,15 +9,14 @@ from typing import Any, Protocol
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
+from toolcell.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.call import ToolCall
 from toolcell.dispatch.services import Services
 from toolcell.journal import Record
-from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.run import NOTHING_USED, CellSpec, Outcome
 from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
-from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
 from toolcell_sandbox.changes import MAX_CHANGES_CHARS
@@ -282,6 +281,7 @@ def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
                 os.fsencode(there(each.place)),
                 each.why,
                 each.changed_ns,
+                [os.fsencode(path) for path in each.dropped],
             ]
             for each in watch.findings
         ],

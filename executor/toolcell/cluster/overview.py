@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolcell_tools.preview import counted
+
 from .peer import Peer
 
 __all__ = ["LOSS_SHOWN_S", "MOST_LOSSES", "NodeLoss", "data_of"]
@@ -27,7 +29,7 @@ class NodeLoss:
 
     def sentence(self, now: float) -> str:
         """The loss in a sentence."""
-        what = f"{self.calls:,} calls and {self.sessions:,} sessions"
+        what = f"{counted(self.calls, 'call')} and {counted(self.sessions, 'session')}"
         return f"Node {self.node} was lost {now - self.at:.0f} s ago with {what}: {self.why}."
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 
 from toolcell import forks
+from toolcell.budget import Budgets
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
 from toolcell.journal import Record
-from toolcell.pool.budget import Budgets
 from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
@@ -362,9 +362,10 @@ class ClusterPool:
         elif isinstance(message, CallNoted):
             self._on_noted(peer, message)
         elif isinstance(message, RecordMade):
-            self._host.write(
-                Record(message.kind, message.session_id, message.call_id, {**message.data, "node": peer.id}, message.at)
-            )
+            session, call = message.session_id, message.call_id
+            of = (run for run in peer.runs.values() if run.call_id == call and run.spec.key.session_id == session)
+            data = next((run.without_secrets(message.data) for run in of), message.data)
+            self._host.write(Record(message.kind, session, call, {**data, "node": peer.id}, message.at))
         else:
             self._nodes.notify()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from toolcell.pool.budget import Account, Ask, Charge
+from toolcell.budget import Account, Ask, Charge
 from toolcell.pool.capture import EMPTY, Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
@@ -127,8 +127,10 @@ def watch_of(audit: Mapping[str, Any], run: Run) -> Watch:
     """The findings in a node's message."""
     watch = Watch(run=run, session_id=run.spec.key.session_id)
     watch.findings = [
-        Finding(path=_path(path), name=name, what=what, place=_path(place), why=why, changed_ns=changed_ns)
-        for path, name, what, place, why, changed_ns in audit["findings"]
+        Finding(
+            _path(path), name, what, _path(place), why=why, changed_ns=changed_ns, dropped=tuple(map(_path, dropped))
+        )
+        for path, name, what, place, why, changed_ns, dropped in audit["findings"]
     ]
     watch.unknown, watch.looked_for = audit["unknown"], audit["looked_for"]
     watch.stuck, watch.sole = audit["stuck"], audit["sole"]

@@ -9,10 +9,10 @@ import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
+from toolcell.budget import Account, Charge
 from toolcell.dispatch.services import Services
 from toolcell.errors import UsageError
 from toolcell.journal import Record
-from toolcell.pool.budget import Account, Charge
 from toolcell.pool.run import Outcome
 from toolcell.sessions import broker
 from toolcell.wire.frames import Field, Unpackable

@@ -54,7 +54,12 @@ def load_config(
     if directory is not None and os.path.isfile(directory):
         what = f"is a file, not a directory: {str(directory)!r}. Pass it as load_config(file=…)."
         raise ConfigError([ConfigProblem(ARGUMENTS, None, "directory", what)])
-    given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor, policy=policy), os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        what = "cannot be read: the current directory does not exist any more. Change to another one first."
+        raise ConfigError([ConfigProblem(ARGUMENTS, None, "", what)]) from None
+    given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor, policy=policy), here)
     files = list(_files(directory, file))
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
     problems: list[ConfigProblem] = []

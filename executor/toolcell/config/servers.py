@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from toolcell.profile import Profile
+from toolcell.redaction import origin_of
 from toolcell_tools.capability import Capability, PermissionTier
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -35,8 +36,9 @@ class McpServer:
 
     @property
     def shown(self) -> dict[str, object]:
-        """The server for people and bug reports: the program without its arguments, and names without values."""
-        place = {"url": self.url.partition("?")[0]} if self.url else {"command": self.command[0]}
+        """The server for people and bug reports: the program without its arguments, the URL without its path,
+        and names without values."""
+        place = {"url": origin_of(self.url)} if self.url else {"command": self.command[0]}
         names = {"env": sorted(self.env), "headers": sorted(self.headers)}
         return {**place, **{key: found for key, found in names.items() if found}, "tier": self.tier.value}
 

@@ -1,4 +1,5 @@
-"""Admit a call: usage limits, the circuit breaker and concurrency limits. Most calls need none of these."""
+"""Admit a call: the budget of large arguments, usage limits, the circuit breaker and concurrency limits. Most calls
+need none of these."""
 
 import time
 from dataclasses import dataclass
@@ -6,11 +7,13 @@ from typing import Final
 
 import anyio
 
+from toolcell.budget import Charge
 from toolcell.journal import Record
 from toolcell.pool.run import Used
 from toolcell.usage_limits import UsageMeter
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
+from toolcell_tools.preview import counted
 
 from .approve import closed
 from .breaker import Breaker
@@ -18,6 +21,18 @@ from .services import Caller, Services
 from .turnstile import Queue, Turnstile
 
 BUSY_RETRY_S: Final = 1.0
+
+
+def held(services: Services, caller: Caller, bytes: int) -> Charge | Overloaded:
+    """Count the arguments of a call in the budget of its session, until they are released."""
+    charge = services.pool.budgets.arguments.hold(caller.id, bytes)
+    if charge is not None:
+        return charge
+    message = (
+        f"The call was not started: its arguments take {bytes:,} bytes, and those of the calls that have begun leave "
+        "no room for them. Try again when some of these calls have ended."
+    )
+    return Overloaded(message=message, retry_after_s=BUSY_RETRY_S)
 
 
 @dataclass(slots=True)
@@ -87,10 +102,9 @@ async def _wait_for_turn(
     running = f"as many calls of {name!r} or of {caller.kind.value} sessions run as are allowed at the same time"
     refused_s = queue.refusal_s(turnstiles, caller.id, wall_s)
     if refused_s:
+        waiting = counted(len(queue), "call waits", "calls wait")
         return Overloaded(
-            message=(
-                f"The call was not queued: {running}, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
-            ),
+            message=(f"The call was not queued: {running}, and {waiting}. Try again in {refused_s:.2g} s."),
             retry_after_s=round(refused_s, 2),
         )
     began, has_entered = time.monotonic(), False

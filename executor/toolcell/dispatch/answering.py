@@ -2,7 +2,7 @@
 
 import anyio
 
-from toolcell.pool.budget import Account, Charge
+from toolcell.budget import Account, Charge
 from toolcell.pool.run import Run
 from toolcell.sessions import broker
 from toolcell.wire.frames import Field, TooLarge, Unpackable

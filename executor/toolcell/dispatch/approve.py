@@ -20,6 +20,7 @@ from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, D
 from toolcell.approvals.store import Unusable
 from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.budget import REQUEST_COST, Charge
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
@@ -152,12 +153,12 @@ async def _answer(
     """The answer, and in words how it came about. Each step is recorded."""
     store = context.services.approvals()
     try:
-        standing = await in_thread(partial(store.covering, request))
+        standing, refused = await in_thread(partial(_earlier_answers, store, request))
         if standing is not None:
             words = f"approved by the standing approval {standing.id}"
             record_approval(context, request, words, by=standing.approved_by, standing=standing)
             return Approved(), "approved"
-        for id, why in await in_thread(partial(store.refused, request)):
+        for id, why in refused:
             record_approval(context, request, f"the approval {id} {why}", event="refused")
         kept = await submitted(context, request, declaration)
         try:
@@ -181,6 +182,16 @@ async def _answer(
         cause = cause.exceptions[0]
     record_approval(context, request, f"could not be asked: {cause}")
     return _NOT_PUT_UP, f"the request could not be kept: {cause}"
+
+
+def _earlier_answers(
+    store: Approvals, request: ApprovalRequest
+) -> tuple[StandingApproval | None, list[tuple[str, str]]]:
+    """The standing approval of this call, or the answers that nearly fit it. The thread that calls this also computes
+    the digest, because that takes long for large arguments."""
+    _ = request.digest
+    standing = store.covering(request)
+    return standing, [] if standing is not None else store.refused(request)
 
 
 def record_approval(
@@ -215,20 +226,26 @@ def record_approval(
 
 
 def show(context: CallContext, text: str) -> None:
-    """Show the question to the channels that cannot answer it."""
+    """Show the question to the channels that cannot answer it. Channels that are slow are not shown all of them."""
     services, caller = context.services, context.caller
     sender = "/".join((*caller.line, caller.id))
     for channel in caller.onlookers:
-        services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s)
+        charge = services.pool.budgets.requests.hold(caller.id, REQUEST_COST + len(text))
+        if charge is None:
+            _log.warning("%r is not shown that approval is asked for %s: too many questions wait", channel, sender)
+        else:
+            services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s, charge)
 
 
-async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> None:
+async def _sent(channel: Channel, text: str, sender: str, timeout_s: float, charge: Charge) -> None:
     with anyio.move_on_after(timeout_s):
         try:
             async with Guard():
                 await channel.send(text, sender=sender)
         except Exception:  # this is only a notice; the approver is asked elsewhere
             _log.exception("%r could not show that approval is asked for %s", channel, sender)
+        finally:
+            charge.release()
 
 
 async def _until_closed(
@@ -277,7 +294,8 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
                 tasks.start_soon(put_to, approver, request, store, answered)
             found = await _taken(store, request.id, answered)
             tasks.cancel_scope.cancel()
-    return found or _Ending(Denied(f"Nobody approved the call within {wait_s:.4g} s."), "expired")
+    limit_s = round(request.expires_at - request.created_at, 3)  # the request may be older than this wait
+    return found or _Ending(Denied(f"Nobody approved the call within {limit_s:g} s."), "expired")
 
 
 async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
@@ -305,7 +323,7 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
     """Wait for the answer in the store, which another process may give."""
     seen: tuple[int, int] | None = None
     while True:
-        now = store.changes()
+        now = store.changes(id)
         if now is None or now != seen:
             seen = now
             try:

@@ -37,7 +37,7 @@ class Catalog:
         checks = _checks.get(tool)
         if checks is None:
             declaration = tool.declaration
-            arguments = Validator(tool.name, declaration.parameters_schema, validate=tool.validate)
+            arguments = Validator(tool.name, declaration.parameters_schema, validate=tool.validate, whole=tool.whole)
             schema = declaration.output_schema
             output = None if schema is None else OutputSchema(tool.name, schema)
             checks = _checks[tool] = Checks(arguments, output)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from toolcell.budget import is_beyond
 from toolcell.call import ToolCall
 from toolcell.pool.run import Used
 from toolcell.sessions.data import SessionData
@@ -37,7 +38,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     shown = outcome
-    if outcome.ending == "error" and outcome.reason == "exception" and _hides_exceptions(caller, route):
+    if outcome.ending == "error" and _hides_exceptions(caller, route):
         shown = type_only(outcome)
     result, malformed = result_of(route, call, shown, used)
     of_cell = run is not None and (run.state_lost or run.files_lost or (run.cell is not None and run.cell.in_userns))
@@ -67,8 +68,10 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         judge(services, caller, call.id, route.declaration, result.error)
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
+    if result.error is not None or caller.malformed:
+        result = _judged(context, call.tool, result)
     _add_to_tally(caller.tally, call, used, result)
-    record(services, caller.id, call, route, result, used, outcome, run, secrets)
+    record(services, caller, call, route, result, used, outcome, run, secrets)
     return result
 
 
@@ -138,6 +141,11 @@ async def _spilled(services: Services, caller: Caller, result: ToolResult) -> To
     return await services.overflow.spilled(result, caller.workspace if caller.grants >= READ_ON else None)
 
 
+def _judged(context: CallContext, tool: str, result: ToolResult) -> ToolResult:
+    error = context.caller.malformed.judged(tool, result.error, context.began, context.services.in_background)
+    return result if error is result.error else result.model_copy(update={"error": error})
+
+
 def _add_to_tally(tally: SessionTally, call: ToolCall, used: Used, result: ToolResult) -> None:
     """Add the call to the session's tally. The figures are added here, because a method would take time in each
     call."""
@@ -179,11 +187,11 @@ async def put_in_place(
         result = await redacted(result, caller.secrets.redaction, 0)
     if result.error is None and not services.overflow.fits(0):
         result = await _spilled(services, caller, result)
-    result = for_people(result)
+    result = _judged(context, call.tool, for_people(result))
     if result.error is not None:
         caller.tally.failed(call.id, call.tool, result.error)
     record_without_run(
-        services, caller.id, call, tool.version, result.error, {"by": f"hook {by}"} if by else {}, result.display
+        services, caller, call, tool.version, result.error, {"by": f"hook {by}"} if by else {}, result.display
     )
     return result
 
@@ -197,15 +205,19 @@ def refused(
     intended: bool = False,
 ) -> ToolResult:
     """The result of a call that never reached a cell. It is recorded. `intended`: it has an intent in the journal."""
-    services, session_id = context.services, context.caller.id
+    services = context.services
     if context.caller.secrets.redaction is not None:
         error = redacted_error(error, context.caller.secrets.redaction)
     call = call._replace(tool=str(call.tool)[:64])
+    if tool is not None:
+        error = context.caller.malformed.judged(tool.name, error, context.began, services.in_background) or error
     version = tool.version if tool is not None else ""
     more: dict[str, object] = {}
     if services.durable is not None and not intended:
         more = refusal_facts(context.caller, call, None if tool is None else tool.declaration)
-    record_without_run(services, session_id, call, version, error, more)
+        if is_beyond(call.arguments):
+            call = call._replace(arguments={})  # validation has stopped, so the error quotes none of the values
+    record_without_run(services, context.caller, call, version, error, more)
     context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(
         error=error,
@@ -213,7 +225,7 @@ def refused(
         call_id=call.id,
         tool=call.tool,
         version=version,
-        session_id=session_id,
+        session_id=context.caller.id,
         sandbox=services.sandbox,
     )
 

@@ -46,3 +46,5 @@ class CallContext(NamedTuple):
     """Filled in if the caller is cancelled. None for a call without an idempotency key."""
     approver: Approver | None = None
     """Decides on this call if the session has no approver."""
+    began: int | None = 0
+    """The turn of the session's malformed calls in which it began; None while a repair may correct it."""

@@ -1,14 +1,14 @@
 """Run the call in a cell: give it to the pool and wait. If the workspace becomes another directory, submit it again."""
 
 import time
-from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import SOON_S, Outcome, Used
-from toolcell.pool.zygote import CURES, EXHAUSTED
+from toolcell.pool.zygote import EXHAUSTED, cure_of
+from toolcell.redaction import Redaction
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Guarded, Watch, overlap
 from toolcell.wire.frames import Field
@@ -39,7 +39,7 @@ class Ran(NamedTuple):
     route: Route
     outcome: Outcome
     used: Used
-    secrets: Sequence[str] = ()
+    secrets: Redaction | None = None
     """The secret texts of its arguments, which the record's texts must not show. Empty without a state directory."""
     run: SessionRun | None = None
     watch: Watch | None = None
@@ -100,7 +100,7 @@ async def in_cell(
             ended = Outcome("cancelled" if life.closed else "moved")
             run.end(ended, time.monotonic())
         waiter = services.pool.submit(run) if ended is None else ended
-        secrets = secrets_for_record(services, call)  # while the cell works
+        secrets = secrets_for_record(services, context.caller, call)  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:
@@ -139,7 +139,7 @@ def unseen(error: SandboxError | OSError) -> SandboxUnavailable:
     if isinstance(error, SandboxError):
         message, mechanism, cure = str(error), error.mechanism, error.cure
     else:
-        mechanism, cure = "", CURES.get(error.errno or 0, "Make the workspace accessible, or lift the names.")
+        mechanism, cure = "", cure_of(error) or "Make the workspace accessible, or lift the names."
         message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
     return SandboxUnavailable(
         message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s

@@ -5,6 +5,7 @@ verdict, so the reasons always agree with the verdict, whatever its dialect of p
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -49,32 +50,33 @@ def explained(found: list[Problem]) -> str:
     return "\n".join([f"{len(found)} problems:", *lines])
 
 
-def problems(errors: Iterable[Any], schema: Mapping[str, Any]) -> list[Problem]:
-    """The problems in `errors` of jsonschema-rs, each once."""
+def problems(errors: Iterable[Any], schema: Mapping[str, Any], value: object) -> list[Problem]:
+    """The problems of `value` in `errors` of jsonschema-rs, each once."""
     found: dict[tuple[Path, str], Problem] = {}
     for error in errors:
-        for one in _problems_of(error, schema):
+        for one in _problems_of(error, schema, value):
             found.setdefault((one.path, one.keyword), one)
     # A list of constants is more useful than the type that they share.
     return [one for one in found.values() if one.keyword != "type" or (one.path, "enum") not in found]
 
 
-def _problems_of(error: Any, schema: Mapping[str, Any]) -> list[Problem]:
+def _problems_of(error: Any, schema: Mapping[str, Any], value: object) -> list[Problem]:
     path: Path = tuple(error.instance_path)
+    instance = _at(path, value) if error.instance is None else error.instance
     keyword = str(error.schema_path[-1]) if error.schema_path else ""
     facts = cast("dict[str, Any]", error.kind.as_dict())
     if "context" in facts:
-        return _of_branches(error, path, facts["context"], schema)
-    if "unexpected" in facts and isinstance(error.instance, dict):
-        given = cast("dict[str, object]", error.instance)
+        return _of_branches(instance, path, facts["context"], schema, value)
+    if "unexpected" in facts and isinstance(instance, dict):
+        given = cast("dict[str, object]", instance)
         known = _known_names(schema, error.schema_path[:-1])
         return [Problem((*path, name), keyword, partial(_unknown, name, known, given)) for name in facts["unexpected"]]
     if "property" in facts and keyword == "required":
         return [Problem.of((*path, facts["property"]), keyword, "is required")]
     if "types" in facts or "type" in facts:
-        return [Problem(path, keyword, partial(_wrong_type, _types(facts), error.instance))]
+        return [Problem(path, keyword, partial(_wrong_type, _types(facts), instance))]
     if options := _options(facts):
-        return [Problem(path, keyword, partial(_not_among, options, error.instance))]
+        return [Problem(path, keyword, partial(_not_among, options, instance))]
     return [Problem(path, keyword, lambda: _clipped(str(error.message), 300))]
 
 
@@ -142,16 +144,25 @@ def _known_names(schema: Mapping[str, Any], path: Iterable[str | int]) -> list[s
     return list(cast("dict[str, object]", named)) if isinstance(named, dict) else []
 
 
-def _of_branches(error: Any, path: Path, branches: list[list[Any]], schema: Mapping[str, Any]) -> list[Problem]:
+def _at(path: Path, value: Any) -> Any:
+    """The value at a path. jsonschema-rs gives null for a NaN or an infinity."""
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _of_branches(
+    instance: object, path: Path, branches: list[list[Any]], schema: Mapping[str, Any], value: object
+) -> list[Problem]:
     """For `anyOf` and `oneOf`, the problems of the alternative that was most likely meant."""
-    failed = [[one for each in branch for one in _problems_of(each, schema)] for branch in branches]
+    failed = [[one for each in branch for one in _problems_of(each, schema, value)] for branch in branches]
     if not all(failed):
         count = sum(not branch for branch in failed)
         return [Problem.of(path, "oneOf", f"fits {count} of the alternatives at once, and must fit exactly one")]
     if all(_is_of_type(each, path) for branch in branches for each in branch):
         types = [one for branch in branches for each in branch for one in _types(each.kind.as_dict())]
-        return [Problem(path, "type", partial(_wrong_type, list(dict.fromkeys(types)), error.instance))]
-    if merged := _merged_choices(branches, path, error.instance):
+        return [Problem(path, "type", partial(_wrong_type, list(dict.fromkeys(types)), instance))]
+    if merged := _merged_choices(branches, path, instance):
         return [merged]
     named = _named_alternatives(branches, path)
     if isinstance(named, Problem):
@@ -209,6 +220,8 @@ def shown(value: object) -> str:
         return "an array"
     if isinstance(value, str):
         return json.dumps(_clipped(value, SHOWN_CHARS), ensure_ascii=False)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{json.dumps(value)}, which JSON does not have"
     return json.dumps(value)
 
 

@@ -6,13 +6,14 @@ caller gets the error at once, and the log says when the thread has ended. Its r
 depth, elements, encoded size.
 """
 
+import asyncio
 import inspect
 import logging
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -31,15 +32,17 @@ from toolcell_tools.asking import given_or_asked, went_on
 from toolcell_tools.confirmation import Confirmation, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
-from toolcell_tools.encode import encode_json, encode_return, in_utf8
-from toolcell_tools.failures import ToolFailure, Unencodable
-from toolcell_tools.interrupts import Guard, cause_of, described, pass_on
+from toolcell_tools.encode import encode_json, encode_return
+from toolcell_tools.failures import Unencodable
+from toolcell_tools.interrupts import Guard, asyncio_task, cause_of, pass_on
+from toolcell_tools.raised import Raised, invalid, raised
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext
+from .malformed import leave_batch
+from .record import secrets_of
 from .reports import tell_log, tell_progress
 
-MESSAGE_CHARS = 4_000
 PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
@@ -89,7 +92,7 @@ async def _run(
     try:
         with anyio.move_on_after(wall_s), work.scope:
             async with caller.life.host_turn if tool.declaration.annotations.sequential else nullcontext():
-                outcome = await _attempt(context, tool, call, given, reporter)
+                outcome = await _attempt(context, tool, call, given, reporter, work)
     finally:
         reporter.ended = True
     if work.scope.cancelled_caught:
@@ -101,18 +104,20 @@ async def _run(
 
 
 async def _attempt(
-    context: CallContext, tool: Tool[..., Any], call: ToolCall, given: HostContext[object], reporter: "_HostReporter"
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    given: HostContext[object],
+    reporter: "_HostReporter",
+    work: Work,
 ) -> Outcome:
     try:
         arguments = tool.bind(call.arguments, given)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        payload: dict[str, Field] = {"field": field}
-        return Outcome(ending="error", reason="arguments", message=f"{field}: {first['msg']}", payload=payload)
+        return _answer(invalid(error))
     except BaseException as error:  # of a validator
         pass_on(error)
-        return _failed("exception", described(error), error, None)
+        return _answer(raised(error))
     began = ended = False
 
     def run_it() -> tuple[Any]:  # in a tuple, because trio accepts no bare coroutine from a thread
@@ -126,7 +131,7 @@ async def _attempt(
     try:
         async with Guard():
             if tool.is_async:
-                value = await tool.fn(**arguments)
+                value = await _in_own_task(partial(tool.fn, **arguments), work)
             else:
                 try:
                     (value,) = await in_thread(run_it, abandon=True, limiter=context.services.host_threads)
@@ -134,7 +139,7 @@ async def _attempt(
                     if began and not ended:
                         context.services.in_background(_outlived, call, lambda: ended)
                 if inspect.isawaitable(value):  # a lambda that calls a client's async method
-                    value = await value
+                    value = await _in_own_task(lambda: value, work)
             if reporter.has_asked:
                 raise went_on(tool.name)
             encoded = encode_return(tool.encoded(value), ())
@@ -145,20 +150,43 @@ async def _attempt(
             if encoded_bytes(values) > VALUES_BYTES:
                 raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
             return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
-    except NoThread as error:
-        if began or tool.is_async:  # the tool itself could start no thread
-            return _failed("exception", str(error), error, None)
-        return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
-    except ToolFailure as failure:
-        return _failed("failure", str(failure.message), failure, _data_of(failure))
-    except Unencodable as failure:
-        return _failed("unencodable", str(failure), failure, None)
     except Exception as error:
-        raised = cause_of(error)
-        asked = asked_in(raised)
+        if isinstance(error, NoThread) and not began and not tool.is_async:  # else the tool could start no thread
+            return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+        if isinstance(error, _CancelledItself):
+            return Outcome(ending="cancelled")
+        asked = asked_in(cause_of(error))
         if asked is not None:
             return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
-        return _failed("exception", described(raised), raised, None)
+        return _answer(raised(error))
+
+
+class _CancelledItself(Exception):
+    """A tool has requested the cancellation of its own task."""
+
+
+async def _in_own_task(run: Callable[[], Awaitable[Any]], work: Work) -> Any:
+    """Await the tool in a task of its own, so that it cannot request the cancellation of its caller's: a tool may do so
+    itself, and before Python 3.13 a TaskGroup whose task fails does not take its request back (gh-116720)."""
+    result: Any = None
+    error: BaseException | None = None
+
+    async def attempt() -> None:
+        nonlocal result, error
+        leave_batch()
+        work.goes_on_in_this_task()
+        try:
+            result = await run()
+        except BaseException as failure:
+            task = asyncio_task()
+            is_own = isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+            error = _CancelledItself() if is_own else failure
+
+    async with anyio.create_task_group() as tasks:  # it raises the caller's own cancellation
+        tasks.start_soon(attempt)
+    if error is not None:
+        raise error
+    return result
 
 
 async def _outlived(call: ToolCall, has_ended: Callable[[], bool]) -> None:
@@ -171,18 +199,8 @@ async def _outlived(call: ToolCall, has_ended: Callable[[], bool]) -> None:
     _log.info("the thread of call %s of %s has ended %.1f s later", call.id, call.tool, time.monotonic() - started)
 
 
-def _data_of(failure: ToolFailure) -> Any:
-    try:
-        return encode_json(failure.data)
-    except Unencodable as refusal:
-        return f"(the data of the failure could not be sent: {refusal})"
-
-
-def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outcome:
-    trace = "".join(traceback.format_exception(error))[-20_000:]
-    payload: dict[str, Field] = {"traceback": in_utf8(trace, "replace"), "data": data}
-    message = in_utf8(message[:MESSAGE_CHARS], "replace")  # as a cell does
-    return Outcome(ending="error", reason=reason, message=message, payload=payload)
+def _answer(answer: Raised) -> Outcome:
+    return Outcome(ending="error", reason=answer.reason, message=answer.message, payload=answer.payload)
 
 
 class _HostReporter:
@@ -226,7 +244,8 @@ class _HostReporter:
         if not self.ended:
             context, call = self._context, self._call
             journal = context.services.journal
-            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log)
+            secrets = secrets_of(context.caller, call)
+            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log, secrets)
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace

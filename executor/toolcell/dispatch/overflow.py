@@ -214,7 +214,7 @@ def _lines_of(result: ToolResult) -> tuple[bytes, str]:
     """The output in lines, which the `read` tool needs, and its media type."""
     output: object = result.output
     if result.content:
-        return result.encoded(), "text/plain"
+        return result.given_text(), "text/plain"
     if isinstance(output, str):
         return output.encode(), "text/plain"
     return to_json(output, indent=1, inf_nan_mode="strings"), "application/json"

@@ -17,12 +17,13 @@ from toolcell_tools.interrupts import Guard
 from toolcell_tools.result import ToolResult
 
 from . import approve, confirming, hooks, host
-from .admit import Admission, admit
+from .admit import Admission, admit, held
 from .catalog import Checks
 from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
+from .malformed import MAX_ATTEMPTS
 from .offer import CallableTool
 from .permit import allowed_by, permit
 from .record import intend, record_without_run, secrets_for_record
@@ -32,7 +33,6 @@ from .validate import Valid
 
 _log = logging.getLogger("toolcell")
 UNCONFIRMED = confirming.Standing([])
-MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 
 
 async def dispatch(
@@ -40,32 +40,38 @@ async def dispatch(
 ) -> ToolResult:
     """Run the call. `repair` may correct its arguments up to twice. The last result is returned, also if `repair`
     fails."""
-    number = 1
+    if repair is None:
+        return await attempt(context, name, arguments)
+    number, caller = 1, context.caller
+    context = context._replace(began=None)
     while True:
         result = await attempt(context, name, arguments, number)
         error = result.error
-        if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
-            if number >= MAX_ATTEMPTS and isinstance(error, ValidationError) and error.retryable:
-                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
+        if not isinstance(error, ValidationError) or not error.retryable:
             return result
-        with context.caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
+        if number >= MAX_ATTEMPTS:
+            return _given_up(context, result, error)
+        with caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
             try:
                 async with Guard():
                     arguments, number = await repair(error), number + 1
             except Exception:
                 _log.exception("the repair of call %s of %s failed", context.call_id, result.tool)
-                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
-                return result
+                return _given_up(context, result, error)
         if work.scope.cancelled_caught:
-            return result.model_copy(update={"error": approve.closed(result.tool, context.caller.life)})
+            return result.model_copy(update={"error": approve.closed(result.tool, caller.life)})
+
+
+def _given_up(context: CallContext, result: ToolResult, error: ValidationError) -> ToolResult:
+    """The result of a call whose repair has given up: it counts as three malformed calls."""
+    context.caller.malformed.gave_up(result.tool)
+    context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
+    return result.model_copy(update={"error": error.model_copy(update={"retryable": False})})
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
-    """Make one attempt at a call, step by step. The first attempt has `number` 1.
-
-    The steps of a call without hooks, approval and limits are here, because each function takes time. The others are
-    functions below.
-    """
+    """Make one attempt at a call, step by step. The first attempt has `number` 1. Large arguments are counted in the
+    budget of the session until the call ends."""
     services, caller, routes, call_id = context[:4]
     # resolve
     tool = caller.toolbox.found(name)
@@ -84,7 +90,24 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if type(valid) is not Valid:  # isinstance() of a model takes ten times as long
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
-    packed = valid.packed
+    if not valid.bytes:
+        return await _after_validation(context, tool, offer, call, valid.packed)
+    charge = held(services, caller, valid.bytes)
+    if isinstance(charge, ErrorBase):
+        return refused(context, call, tool, charge)
+    try:
+        return await _after_validation(context, tool, offer, call, valid.packed)
+    finally:
+        charge.release()
+
+
+async def _after_validation(
+    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, packed: bytes | None
+) -> ToolResult:
+    """The steps after validation. Those of a call without hooks, approval and limits are here, because each function
+    takes time. The others are functions below."""
+    services, caller, routes, call_id = context[:4]
+    checks = offer.checks
     # before hooks
     in_its_place: ToolResult | None = None
     by = ""
@@ -128,7 +151,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if in_its_place is not None:
         return await put_in_place(context, call, checks, route, in_its_place, by)
     if confirmed.pending:
-        unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, call))
+        unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, caller, call))
         return await concluded(context, call, checks, confirming.pending(unrun, confirmed.pending, confirmed.hint))
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
@@ -232,9 +255,9 @@ async def _on_host(
     except BaseException:
         if context.fate is not None:
             context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
-        record_without_run(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life), {})
+        record_without_run(services, caller, call, tool.version, approve.closed(call.tool, caller.life), {})
         raise
-    return Ran(route, outcome, used, secrets_for_record(services, call))
+    return Ran(route, outcome, used, secrets_for_record(services, caller, call))
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

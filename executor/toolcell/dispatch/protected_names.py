@@ -139,6 +139,8 @@ def quarantined(workspace: Path, profile: CellProfile, watch: Watch) -> Notice:
         each.place and each.what in ("made", "changed") and _in_work_tree(each) for each in watch.findings[:MAX_TOLD]
     ):
         shown.append("where git tracks one that was moved out, it shows as deleted: do not commit that")
+    if dropped := sum(len(each.dropped) for each in watch.findings):
+        shown.append(f"older entries of the quarantine that were deleted to keep it within its bounds: {dropped:,}")
     message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
     return Notice(kind="protected_name", message=message)
 
@@ -234,8 +236,10 @@ def audit_data(audited: Watch | Audited) -> dict[str, Any]:
         }
         for each in audited.findings[:MAX_RECORDED]
     ]
+    dropped = [printable(path) for each in audited.findings for path in each.dropped][:MAX_RECORDED]
     return {
-        "found": len(audited.findings), "findings": findings, "unchecked": audited.unknown, "stuck": audited.stuck
+        "found": len(audited.findings), "findings": findings, "dropped": dropped, "unchecked": audited.unknown,
+        "stuck": audited.stuck
     }  # fmt: skip
 
 

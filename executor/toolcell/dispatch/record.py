@@ -1,7 +1,7 @@
 """The records of a call: its intent before it is sent, and its end. No step of a call reads them."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import time
 from typing import Any
 
@@ -9,8 +9,9 @@ from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.journal.chain import SharedFacts
 from toolcell.journal.durable import DurableJournal
-from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
+from toolcell.journal.redact import arguments_for_journal, secrets_in
 from toolcell.pool.run import NOTHING_USED, UNRECORDED_CURE, Outcome, Run, Used
+from toolcell.redaction import REDACTED, Redaction, is_secret, without_secrets
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -21,6 +22,8 @@ from .services import Caller, Services, agent_facts
 TRACEBACK_CHARS = 20_000
 DISPLAY_CHARS = 1_000
 MOST_ARTIFACTS = 50
+REFUSED_CHARS = 1024 * 1024
+"""The most characters of a refused call's arguments of which a digest is made."""
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -49,24 +52,24 @@ def intend(
 
 def record(
     services: Services,
-    session_id: str,
+    caller: Caller,
     call: ToolCall,
     route: Route,
     result: ToolResult,
     used: Used,
     outcome: Outcome,
     run: Run | None,
-    secrets: Sequence[str],
+    secrets: Redaction | None,
 ) -> None:
     """Record the end of a call that has run, in the pool or, if `run` is None, on the host. `secrets` are those of its
-    arguments."""
+    session and its arguments."""
     facts, kind = facts_of(call, route.tool.version, used), "call"
     if result.error is not None:
         kind = _add_error(facts, result.error)
     if outcome.node:
         facts["node"] = outcome.node
     if outcome.ending == "error":
-        _add_traceback(facts, call, outcome)
+        _add_traceback(facts, call, outcome, secrets or secrets_of(caller, call))
     if result.notices:
         facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in result.notices]
     if services.durable is not None:
@@ -78,13 +81,13 @@ def record(
             first = result.artifacts[:MOST_ARTIFACTS]
             facts["artifacts"] = [{"kind": each.kind, "path": each.path} for each in first]
             facts["artifact_count"] = len(result.artifacts)
-        shown = result.display[:DISPLAY_CHARS]
-        if result.error is not None or outcome.ending == "error":
-            facts |= {"display": shown} if shown else {}
+        if result.display:
+            facts["display"] = _begun(result.display, secrets)
+        if secrets is not None or result.error is not None or outcome.ending == "error":
             clean(facts, secrets)
-        elif shown:
-            facts["display"] = cleaned(shown, secrets)
-    ended = Record(kind, session_id, call.id, facts, time())
+        elif result.display:
+            facts["display"] = without_secrets(facts["display"])
+    ended = Record(kind, caller.id, call.id, facts, time())
     services.journal.write(ended)
     services.metrics.write(ended)
 
@@ -103,13 +106,21 @@ def facts_of(call: ToolCall, version: str, used: Used = NOTHING_USED) -> dict[st
     return facts
 
 
-def secrets_for_record(services: Services, call: ToolCall) -> Sequence[str]:
-    """The secret texts of a call's arguments, if its record is kept on disk."""
-    return () if services.durable is None else secret_texts(call)
+def secrets_for_record(services: Services, caller: Caller, call: ToolCall) -> Redaction | None:
+    """The secrets of a call's arguments, if it has some and its record is kept on disk, and those of its session."""
+    if services.durable is None or not (found := _secret_texts(call)):
+        return None
+    return Redaction(found, REDACTED, caller.secrets.redaction)
 
 
-def secret_texts(call: ToolCall) -> list[str]:
-    """The texts of arguments whose names are secret. What the tool prints or raises may show them."""
+def secrets_of(caller: Caller, call: ToolCall) -> Redaction | None:
+    """The secrets of a call's session and of its arguments. What the tool logs, prints or raises may show them."""
+    found = _secret_texts(call)
+    return Redaction(found, REDACTED, caller.secrets.redaction) if found else caller.secrets.redaction
+
+
+def _secret_texts(call: ToolCall) -> list[str]:
+    """The texts of arguments whose names are secret."""
     found: list[str] = []
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
         for name, value in call.arguments.items():
@@ -120,7 +131,7 @@ def secret_texts(call: ToolCall) -> list[str]:
 
 def record_without_run(
     services: Services,
-    session_id: str,
+    caller: Caller,
     call: ToolCall,
     version: str,
     error: ToolError | None,
@@ -133,10 +144,11 @@ def record_without_run(
     if error is not None:
         kind = _add_error(facts, error)
     if services.durable is not None:
+        secrets = secrets_of(caller, call)
         if display:
-            facts["display"] = display[:DISPLAY_CHARS]
-        clean(facts, secret_texts(call))
-    ended = Record.now(kind, session_id, call.id, facts)
+            facts["display"] = _begun(display, secrets)
+        clean(facts, secrets)
+    ended = Record.now(kind, caller.id, call.id, facts)
     services.journal.write(ended)
     services.metrics.write(ended)
 
@@ -147,9 +159,10 @@ def _add_error(facts: dict[str, Any], error: ToolError) -> str:
     return "denied" if error.kind == "permission_denied" else "call"
 
 
-def _add_traceback(facts: dict[str, Any], call: ToolCall, outcome: Outcome) -> None:
+def _add_traceback(facts: dict[str, Any], call: ToolCall, outcome: Outcome, secrets: Redaction | None) -> None:
     trace = outcome.payload.get("traceback")
     if isinstance(trace, str):
+        trace = trace if secrets is None else secrets.text(trace)
         trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
         _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
 
@@ -163,21 +176,25 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
         "session_kind": str(caller.kind),
     }
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
-        facts |= arguments_for_journal(call.arguments)
+        facts |= arguments_for_journal(call.arguments, most_chars=REFUSED_CHARS)
     return facts
 
 
-def clean(facts: dict[str, Any], secrets: Sequence[str]) -> None:
-    """Take secrets out of all that the tool has printed or raised."""
+def clean(facts: dict[str, Any], secrets: Redaction | None) -> None:
+    """Take secrets out of all that the tool has said, printed or raised."""
     for name in facts.keys() & _TEXTS:
-        facts[name] = cleaned(facts[name], secrets)
+        facts[name] = without_secrets(facts[name], secrets)
+    if secrets is not None:
+        for name in facts.keys() & _LISTS:
+            facts[name] = secrets.value(facts[name])
 
 
-def cleaned(text: str, secrets: Sequence[str]) -> str:
-    """The text without these secrets, and without those with a known form."""
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    return without_secrets(text)
+def _begun(display: str, secrets: Redaction | None) -> str:
+    """The beginning of a display. A secret at its end is whole, until it is taken out."""
+    if secrets is None:
+        return display[:DISPLAY_CHARS]
+    return secrets.text(display[: DISPLAY_CHARS + secrets.reach])[:DISPLAY_CHARS]
 
 
 _TEXTS = frozenset({"display", "message", "traceback", "stdout", "stderr", "progress"})
+_LISTS = frozenset({"notices", "artifacts"})

@@ -1,31 +1,35 @@
 """Remove secrets from a result, and the text of an exception from an outcome, before a model reads them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.pool.run import Outcome
+from toolcell.redaction import Redaction
 from toolcell_tools.content import ResourceBlock, TextBlock
 from toolcell_tools.errors import ToolError
+from toolcell_tools.raised import type_shown
 from toolcell_tools.result import CapturedOutput, ToolResult
 
 INLINE_BYTES = 16 * 1024
 """The most received bytes of a result that is redacted on the event loop. More takes a thread."""
-TYPE_CHARS = 100
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def type_only(outcome: Outcome) -> Outcome:
-    """The outcome of a call that raised, with the exception's type in place of its text."""
+    """The outcome of a call that raised, with types in place of the texts of exceptions. What was written for the model
+    stays."""
+    hidden = outcome.payload.get("hidden")
+    if isinstance(hidden, str):
+        return replace(outcome, message=hidden)
+    if outcome.reason != "exception":
+        return outcome
     name = outcome.message.partition(":")[0]
-    shown = name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
-    return replace(outcome, message=f"{shown} was raised. Its text is not shown.")
+    return replace(outcome, message=f"{type_shown(name)} was raised. Its text is not shown.")
 
 
 async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int) -> ToolResult:
@@ -40,15 +44,16 @@ async def redacted(result: ToolResult, redaction: Redaction, received_bytes: int
 
 def redacted_error(error: ToolError, redaction: Redaction) -> ToolError:
     """The error without the secrets."""
-    return _model(error, redaction.text)
+    return _model(error, redaction)
 
 
 def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
     clean = redaction.text
-    changed: dict[str, Any] = {"output": _value(result.output, clean), "display": clean(result.display)}
+    changed: dict[str, Any] = {"output": redaction.value(result.output), "display": clean(result.display)}
     if result.content:
         changed["content"] = [
-            _model(block, clean) if isinstance(block, (TextBlock, ResourceBlock)) else block for block in result.content
+            _model(block, redaction) if isinstance(block, (TextBlock, ResourceBlock)) else block
+            for block in result.content
         ]
     if result.artifacts:
         changed["artifacts"] = [
@@ -58,33 +63,22 @@ def _redacted(result: ToolResult, redaction: Redaction) -> ToolResult:
     if result.error is not None:
         changed["error"] = redacted_error(result.error, redaction)
     if result.notices:
-        changed["notices"] = tuple([_model(notice, clean) for notice in result.notices])
+        changed["notices"] = tuple([_model(notice, redaction) for notice in result.notices])
     if result.signals:
         changed["signals"] = tuple([replace(each, reason=clean(each.reason)) for each in result.signals])
     for name in ("stdout", "stderr"):
         captured: CapturedOutput = getattr(result, name)
         if captured.text:
-            changed[name] = _model(captured, clean)
+            changed[name] = _model(captured, redaction)
     return result.model_copy(update=changed)
 
 
-def _model(model: M, clean: Callable[[str], str]) -> M:
+def _model(model: M, redaction: Redaction) -> M:
     """A copy of a model with clean texts. Its `kind` or `type` stays."""
     changed: dict[str, Any] = {}
     for name, value in vars(model).items():
         if isinstance(value, BaseModel):
-            changed[name] = _model(value, clean)
+            changed[name] = _model(value, redaction)
         elif type(value) in (str, list, dict) and name not in ("kind", "type"):
-            changed[name] = _value(value, clean)
+            changed[name] = redaction.value(value)
     return model.model_copy(update=changed)
-
-
-def _value(value: Any, clean: Callable[[str], str]) -> Any:
-    """JSON data with clean texts. Its depth is bounded where it was received."""
-    if type(value) is str:
-        return clean(value)
-    if type(value) is list:
-        return [_value(each, clean) for each in cast("list[object]", value)]
-    if type(value) is dict:
-        return {clean(name): _value(each, clean) for name, each in cast("dict[str, Any]", value).items()}
-    return value

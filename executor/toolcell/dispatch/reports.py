@@ -2,19 +2,57 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextvars import Context, copy_context
+from typing import Any, ParamSpec, TypeVar, cast
 
+from toolcell.budget import Charge
 from toolcell.journal import Journal, Record
-from toolcell.pool.budget import Charge
+from toolcell.redaction import Redaction
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 
+P = ParamSpec("P")
+T = TypeVar("T")
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
 OnLog = Callable[[str, str, Mapping[str, Any]], None]
 """Receives what a tool logs: `on_log("info", "message", fields)`. It runs on the event loop and must return at once."""
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
+    """The callback, with the context variables of the present task: a notebook shows what it prints below the cell
+    that made the call. A coroutine that it returns has them too, after each `await`."""
+    context = copy_context()
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer = context.run(callback, *args, **kwargs)
+        return cast("T", _InContext(context, answer)) if inspect.isawaitable(answer) else answer
+
+    return called
+
+
+class _InContext:
+    """An awaitable, each step of which runs in a context."""
+
+    def __init__(self, context: Context, answer: Awaitable[None]) -> None:
+        self._context = context
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps = self._context.run(self._answer.__await__)
+        step: Callable[..., Any] = steps.send
+        value: object = None
+        while True:
+            try:
+                wanted = self._context.run(step, value)
+            except StopIteration:
+                return
+            try:
+                step, value = steps.send, (yield wanted)
+            except BaseException as error:
+                step, value = steps.throw, error
 
 
 def tell_progress(
@@ -58,12 +96,16 @@ def tell_log(
     level: str,
     message: str,
     fields: Mapping[str, Any],
-    on_log: OnLog | None = None,
+    on_log: OnLog | None,
+    secrets: Redaction | None,
 ) -> None:
-    """Write a tool's log entry to the log and the journal, and pass it to the caller."""
-    line = printable(message)  # a tool must not forge other log lines
-    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
-    data = {"tool": tool, "level": level, "message": message, "fields": fields}
+    """Write a tool's log entry without the secrets to the log and the journal, and pass it to the caller as it is."""
+    said: dict[str, Any] = {"message": message, "fields": dict(fields)}
+    if secrets is not None:
+        said = secrets.value(said)
+    line = printable(said["message"])  # a tool must not forge other log lines
+    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": said["fields"]})
+    data = {"tool": tool, "level": level, **said}
     journal.write(Record("log", session_id, call_id, data))
     if on_log is not None:
         try:

@@ -10,6 +10,7 @@ import pydantic
 
 from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
+from toolcell.pool.processes import MOST_LOCKS
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
@@ -43,8 +44,10 @@ from .failure import returned_failure
 from .route import Route
 
 MESSAGE_CHARS = 4_000
+MEMBER_CHARS = 64
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
+    "locks": "memory_bytes",
     "cpu": "cpu_s",
     "processes": "processes",
     "files": "open_files",
@@ -146,11 +149,20 @@ def _other_parts(payload: Mapping[str, Any], declaration: ToolDeclaration) -> di
         raise TypeError("values is a map")
     if values and encoded_bytes(cast("dict[str, Any]", values)) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
+    member = payload.get("text_member", "")
+    if type(member) is not str or len(member) > MEMBER_CHARS:
+        raise TypeError(f"text_member is a text of at most {MEMBER_CHARS} characters")
     made = ToolResult.build(artifacts=artifacts, content=content)
     if any(artifact.uri is not None for artifact in made.artifacts):  # it could name a file of the supervisor's
         raise TypeError("an artifact has a uri, which is not a cell's to set")
     signals = read_signals(declaration.signals, payload["signals"]) if "signals" in payload else ()
-    return {"artifacts": made.artifacts, "content": made.content, "values": values, "signals": signals}
+    return {
+        "artifacts": made.artifacts,
+        "content": made.content,
+        "text_member": member,
+        "values": values,
+        "signals": signals,
+    }
 
 
 def _captured(captured: Captured) -> CapturedOutput:
@@ -214,6 +226,8 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     name = _LIMIT_OF[resource]
     limit: float = getattr(limits, name)
     what = f"{resource.replace('_', ' ')}: {amount(name, limit)}"
+    if resource == "locks":
+        what, resource = f"file locks, which are memory of the kernel: {MOST_LOCKS:,}", "memory"
     return LimitExceeded(
         message=f"The tool {tool!r} exceeded its limit on {what}. Ask for less.",
         resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),

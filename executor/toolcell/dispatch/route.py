@@ -199,7 +199,7 @@ class Routes:
             for path in {*own.readable, *own.writable} - {*caller.profile.readable, *caller.profile.writable}:
                 services.state.require_apart(path, "a directory of a tool's source")
         if source is not None:
-            caller.secrets.add(own, (source.client,), source.fixed_headers)
+            caller.secrets.add(own, (source.client,), source.fixed_headers, source.url)
         profile = confine(own, given, caller.workspace, limits)
         sandbox = summary_for(services.sandbox, profile.reach)
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.

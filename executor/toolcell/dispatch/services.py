@@ -40,6 +40,7 @@ from toolcell_tools.result import SandboxSummary
 
 from .catalog import Catalog
 from .gate import Gate
+from .malformed import Malformed
 from .overflow import Overflow
 
 
@@ -114,6 +115,8 @@ class Caller:
     """The links that the supervisor has found for it, if its profile has a rule "seen"."""
     farewells: dict[ForeignSource, Farewell] = field(default_factory=dict[ForeignSource, Farewell])
     """What the sources of its tools do at its end."""
+    malformed: Malformed = field(default_factory=Malformed)
+    """Its calls whose arguments did not fit."""
 
     @property
     def line(self) -> tuple[str, ...]:

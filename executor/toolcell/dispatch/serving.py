@@ -7,25 +7,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from socket import socket
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
+from toolcell.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.journal.redact import without_secrets
 from toolcell.lifetime import WITHIN
-from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.protection import Watch
-from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
@@ -36,7 +35,7 @@ from toolcell_tools.preview import ends_of, shortened
 from .answering import reply, room_for
 from .context import CallContext
 from .protected_names import audit
-from .record import clean, facts_of, secret_texts
+from .record import clean, facts_of, secrets_of
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -76,6 +75,8 @@ class SessionRun(Run):
     _egress: Egress | None = None
     """Made at the call's first connection to its proxy."""
     _given_up = False
+    _redaction: Redaction | Literal[False] | None = False
+    """False until its first record."""
     _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
 
@@ -179,7 +180,7 @@ class SessionRun(Run):
         if isinstance(span, SpanEnd):
             trace.span_ended(span.span, span.at_ns, span.error)
         else:
-            trace.span_began(span.span, span.parent, span.name, span.at_ns, span.attributes)
+            trace.span_began(span.span, span.parent, span.name, span.at_ns, self.without_secrets(span.attributes))
 
     def on_progress(self, progress: Progress) -> None:
         redaction = self._context.caller.secrets.redaction
@@ -201,8 +202,9 @@ class SessionRun(Run):
         if not self._may_record("log"):
             return
         journal, context = self._services.journal, self._context
+        on_log, secrets = context.on_log, self._secrets()
         tell_log(
-            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, context.on_log
+            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, on_log, secrets
         )
 
     def on_output(self, output: Output, before: Capture) -> None:
@@ -289,14 +291,18 @@ class SessionRun(Run):
         if self._services.durable is None or not is_recorded:
             yield
             return
-        facts = {"operation": request.operation, "effect": acts, **broker.for_journal(request.arguments)}
+        facts = {
+            "operation": request.operation,
+            "effect": acts,
+            **broker.for_journal(request.arguments, self._secrets()),
+        }
         if acts:
             self._intend(facts)
         try:
             yield
         except BaseException as error:
             why = str(error) if isinstance(error, broker.Refusal) else type(cause_of(error)).__name__
-            self._record("operation", {**facts, "error": without_secrets(why[:MOST_WHY_CHARS])})
+            self._record("operation", {**facts, "error": without_secrets(why, self._secrets())[:MOST_WHY_CHARS]})
             raise
         if not acts:
             self._record("operation", facts)
@@ -343,7 +349,18 @@ class SessionRun(Run):
             self._egress = self._services.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
+    def _secrets(self) -> Redaction | None:
+        """The secrets of its session and its arguments."""
+        if self._redaction is False:
+            self._redaction = secrets_of(self._context.caller, self.call)
+        return self._redaction
+
+    def without_secrets(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a record of the call, without secrets."""
+        return data if (secrets := self._secrets()) is None else secrets.value(data)
+
     def _record(self, kind: str, data: dict[str, Any]) -> None:
+        data = self.without_secrets(data)
         self._services.journal.write(Record(kind, self._context.caller.id, self.call_id, {"tool": self.tool, **data}))
 
     def on_ended(self) -> None:
@@ -375,7 +392,7 @@ class SessionRun(Run):
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
         if self._services.durable is not None:
-            clean(facts, secret_texts(self.call))
+            clean(facts, self._secrets())
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_queued(self) -> None:

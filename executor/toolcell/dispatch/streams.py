@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 import anyio
 
 from toolcell.backends.threads import STREAMS, NoThread
-from toolcell.pool.budget import Charge
+from toolcell.budget import Charge
 from toolcell.pool.capture import Capture
 from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact

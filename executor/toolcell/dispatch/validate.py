@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, final
 
+from toolcell.budget import MOST_VALUES
 from toolcell.errors import UsageError
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
-from toolcell_tools.encode import encode_counted
+from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
@@ -23,7 +24,7 @@ from toolcell_tools.targets import UnresolvedReference
 from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = 25_000  # in the arguments of one call; larger data belongs in a file
+MAX_VALUES = MOST_VALUES
 MAX_EXPLAINED = 2_000_000
 """The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
 Each problem takes 12 µs and copies its value, even if the problem is not shown."""
@@ -37,23 +38,32 @@ class _CompiledSchema(Protocol):
     def validate(self, instance: object) -> None: ...
 
 
+UNCOUNTED = 64 * 1024
+"""The size of arguments that are in no byte budget, because the number of waiting calls is bounded."""
+_VALUE_BYTES = 64
+"""What a value takes beside its characters, about: an entry of a list or dict, and a number."""
+
+
 @final
 class Valid(NamedTuple):
-    """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it."""
+    """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it. `bytes`
+    is about the memory that they take if it is more than `UNCOUNTED`, otherwise 0."""
 
     arguments: dict[str, Any]
     packed: bytes | None = None
+    bytes: int = 0
 
 
 class Validator:
     """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
     With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
-    object.
+    object. Arguments that are one object, by the name `whole`, are taken out of it: see `Tool.whole`.
     """
 
-    def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True) -> None:
+    def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True, whole: str = "") -> None:
         self.schema = dict(schema)
+        self._whole = whole
         self._asserts = validate
         try:
             self._compiled = cast("_CompiledSchema", compiled(self.schema))
@@ -68,11 +78,15 @@ class Validator:
 
     def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or a ValidationError by field. None and "" mean no arguments."""
+        if self._whole and isinstance(arguments, dict):
+            given = cast("dict[str, object]", arguments)
+            inside = given.get(self._whole)
+            arguments = cast("object", inside) if len(given) == 1 and isinstance(inside, dict) else given
         valid = self._at_once(arguments) if self._is_flat else None
         if valid is not None:
             return valid
         try:
-            plain, values, chars = encode_counted(arguments, MAX_VALUES)
+            plain, values, chars = encode_counted(arguments, MAX_VALUES, bits=WIDE_BITS)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
@@ -81,7 +95,7 @@ class Validator:
             return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
         found = self.problems(instance, values + chars // CHARS) if self._asserts else None
-        return self._error(found) if found else Valid(instance)
+        return self._error(found) if found else Valid(instance, bytes=_counted(values, chars))
 
     def _at_once(self, arguments: Any) -> Valid | None:
         """As `check`, for a flat schema, without a Python step for each value; None if the full check is needed.
@@ -91,6 +105,8 @@ class Validator:
         if _type_of(arguments) is not dict:
             return None
         room = MAX_VALUES - len(arguments)
+        if room < 0:
+            return None
         copy: dict[str, Any] = arguments.copy()
         for key, value in arguments.items():
             kind = _type_of(value)
@@ -108,7 +124,7 @@ class Validator:
             return None
         if data is None or values + len(data) // CHARS > self._most:
             return None
-        return Valid(copy, data)
+        return Valid(copy, data, _counted(values, len(data)))
 
     def check_output(self, value: object) -> str | None:
         """The problems of a result, which is plain JSON data; None if it fits the schema."""
@@ -132,7 +148,7 @@ class Validator:
             return None
         affordable = MAX_EXPLAINED / (_REASON + size)
         if steps <= affordable or self._cost.of(value, size, affordable) <= affordable:
-            return problems(self._compiled.iter_errors(value), self.schema)
+            return problems(self._compiled.iter_errors(value), self.schema, value)
         return self._first_problem(value)
 
     def _first_problem(self, value: object) -> list[Problem]:
@@ -142,7 +158,7 @@ class Validator:
             try:
                 self._compiled.validate(value)
             except ValueError as error:
-                return problems([error], self.schema)
+                return problems([error], self.schema, value)
         return [
             Problem.of((), "size", "This does not fit the schema, and is too large to say where. Send less at once.")
         ]
@@ -150,6 +166,11 @@ class Validator:
     def _error(self, found: list[Problem]) -> ValidationError:
         message = explained(found)[:MAX_MESSAGE_CHARS]
         return ValidationError(message=message, field=found[0].field or None, parameters_schema=self.schema)
+
+
+def _counted(values: int, chars: int) -> int:
+    size = values * _VALUE_BYTES + chars
+    return size if size > UNCOUNTED else 0
 
 
 def _kind(value: object) -> str:

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
+from toolcell.budget import memory_of
 from toolcell.misuse import count
-from toolcell.sizes import memory_of
 
 _new = tuple[object, ...].__new__
 

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
-import re
+import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final, cast
+
+from toolcell.budget import is_beyond
+from toolcell.redaction import LEAST_CHARS, REDACTED, Redaction, is_secret, is_suspect, without_secrets
 
 from .journal import Record
 
@@ -14,79 +16,23 @@ MOST_CHARS: Final = 2_000
 MOST_VALUES: Final = 200
 """The most values that are kept of one call's arguments, at all depths together."""
 NAME_CHARS: Final = 64
-LEAST_CHARS: Final = 6
-"""The characters of the shortest text with a known form of a secret, `://:p@`."""
 MOST_PLAIN: Final = 16
 _DEEPEST: Final = 64  # deeper arguments are refused
-REDACTED: Final = "[redacted]"
-_SECRET: Final = re.compile(
-    r"passw(or)?d|passphrase|pwd|secret|token|(api|access|private|signing|encryption)_?-?key|authorization|^auth$|"
-    r"bearer|cookie|credential|^jwt$|^otp$",
-    re.IGNORECASE,
-)
-"""The names of arguments whose values are not kept, at any depth."""
-_IN_TEXT: Final = re.compile(
-    r"""
-    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
-    | (?<=://)[^/\s@]*:[^/\s@]+(?=@)                                                        # of a URL
-    | (?i:\b(?:bearer|basic)\s+[\w.~+/=-]{8,})
-    | \b(?:sk-[\w-]{16,} | gh[pousr]_\w{20,} | github_pat_\w{20,} | xox[abprs]-[\w-]{10,} | glpat-[\w-]{16,}
-         | (?:AKIA|ASIA)[0-9A-Z]{16} | AIza[\w-]{30,} | eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_NAME: Final = r"(?:passw(?:or)?d|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key|credential)s?"
-_ASSIGNED: Final = re.compile(
-    rf"""(?i)(--[\w-]{{0,40}}{_NAME}[ =]["']?|{_NAME}["']?\s{{0,3}}[=:]\s{{0,3}}["']?)([^\s"'&;,]{{4,}})"""
-)
-"""`password=…`, `"token": "…"` or `--api-key …` in a text: the part to keep, and the secret."""
-
-
 NO_DIGEST: Final = "none: these arguments are no JSON data"
+TOO_LARGE: Final = "none: these arguments are too large"
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
 
 
-def digest_of(arguments: Mapping[str, Any]) -> str:
-    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`."""
+def digest_of(arguments: Mapping[str, Any], most_chars: float = math.inf) -> str:
+    """`sha256:<hex>` over the arguments as JSON with sorted keys and without spaces, or `NO_DIGEST`. `TOO_LARGE` for
+    arguments that no call can have, or with more than `most_chars` characters."""
+    if is_beyond(arguments, most_chars):
+        return TOO_LARGE
     try:
         text = _canonical(arguments)
     except Exception:  # names that are no texts, too deep, inside itself, or the `repr` of an object of the program
         return NO_DIGEST
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@lru_cache(4096)
-def is_secret(name: str) -> bool:
-    """Whether the value of an argument of this name is not kept."""
-    return _SECRET.search(name) is not None
-
-
-def without_secrets(text: str) -> str:
-    """The text without what has the form of a secret: keys of known services, private keys, the password in a URL, and
-    what is assigned to a name such as "password"."""
-    return _hidden(text) if len(text) >= LEAST_CHARS and _is_suspect(text) else text
-
-
-def _is_suspect(text: str) -> bool:
-    """Whether one of the expressions can match: it has a part of one of them. Each call asks this twice. A search for a
-    letter takes much less time than one for a word, so words are looked for only in texts with their rarest letter."""
-    low = text.lower()
-    return (
-        "@" in low
-        or ("k" in low and ("key" in low or "token" in low or "sk-" in low or "akia" in low))
-        or ("p" in low and ("pass" in low or "pwd" in low or "glpat" in low))
-        or ("c" in low and ("secret" in low or "credential" in low or "basic " in low))
-        or ("b" in low and "bearer " in low)
-        or ("g" in low and "gh" in low)
-        or ("x" in low and "xox" in low)
-        or ("j" in low and "eyj" in low)
-        or ("z" in low and "aiza" in low)
-        or "asia" in low
-    )
-
-
-def _hidden(text: str) -> str:
-    return _ASSIGNED.sub(rf"\1{REDACTED}", _IN_TEXT.sub(REDACTED, text))
 
 
 def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
@@ -95,7 +41,7 @@ def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
         return
     for name, value in arguments.items():
         if isinstance(value, str):
-            if len(value) >= 4 and is_secret(str(name)):
+            if len(value) >= 4 and (len(str(name)) > MOST_CHARS or is_secret(str(name))):
                 yield value
         elif isinstance(value, dict):
             yield from secrets_in(cast("dict[str, object]", value), depth + 1)
@@ -107,8 +53,10 @@ def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
 class ArgumentRedaction:
     """Makes a copy of a call's arguments. `is_complete` says whether the copy has everything."""
 
-    def __init__(self, most_chars: int = MOST_CHARS) -> None:
+    def __init__(self, most_chars: int = MOST_CHARS, known: Redaction | None = None) -> None:
+        """`known` are secrets that texts may repeat."""
         self.is_complete = True
+        self._known = known
         self._room = most_chars
         self._values = MOST_VALUES
 
@@ -126,7 +74,8 @@ class ArgumentRedaction:
                 kept[f"(a name that is no text){len(kept)}"] = self._kept("", value)
             elif len(name) > NAME_CHARS:
                 self.is_complete = False
-                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value)
+                is_read = len(name) <= MOST_CHARS  # the value of a longer name may be secret, and is not kept
+                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value) if is_read else REDACTED
             else:
                 kept[name] = self._kept(name, value)
         return kept
@@ -155,12 +104,13 @@ class ArgumentRedaction:
         """A text without secrets, cut where the room ends."""
         room, self._room = self._room, max(0, self._room - len(value))
         if len(value) <= room:
-            kept = without_secrets(value)
+            kept = without_secrets(value, self._known)
             if kept is not value:
                 self.is_complete = self.is_complete and kept == value
             return kept
         self.is_complete = False
-        return f"{without_secrets(value[:room])}… ({len(value):,} characters)"
+        begun = value[: room + (0 if self._known is None else self._known.reach)]  # no part of a secret is kept
+        return f"{without_secrets(begun, self._known)[:room]}… ({len(value):,} characters)"
 
     def _list(self, values: list[object]) -> list[object]:
         kept: list[object] = []
@@ -174,18 +124,25 @@ class ArgumentRedaction:
         return kept
 
 
-def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_for_journal(
+    arguments: Mapping[str, Any], known: Redaction | None = None, *, most_chars: float = math.inf
+) -> dict[str, Any]:
     """The fields of a record for these arguments: a copy, and a digest if the copy is not complete. Otherwise
-    `with_digest` makes it of the copy when the record is read.
+    `with_digest` makes it of the copy when the record is read. `known` are secrets that texts may repeat. `most_chars`
+    is for `digest_of`.
     """
     try:
-        if _is_plain(arguments):
+        if known is None and _is_plain(arguments):
             return {"arguments": arguments}
     except TypeError:  # a name that is no text
         pass
-    redaction = ArgumentRedaction()
+    redaction = ArgumentRedaction(known=known)
     kept = redaction.of(arguments)
-    return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}
+    return (
+        {"arguments": kept}
+        if redaction.is_complete
+        else {"arguments": kept, "digest": digest_of(arguments, most_chars)}
+    )
 
 
 def _is_plain(arguments: Mapping[str, Any]) -> bool:
@@ -199,7 +156,7 @@ def _is_plain(arguments: Mapping[str, Any]) -> bool:
             return False
         if isinstance(value, str):
             room -= len(value)
-            if room < 0 or (len(value) >= LEAST_CHARS and _is_suspect(value)):
+            if room < 0 or (len(value) >= LEAST_CHARS and is_suspect(value)):
                 return False
         elif isinstance(value, int):
             if not -(2**63) <= value < 2**64:

@@ -12,7 +12,7 @@
 | `deadlines` | the one way to arm a timer |
 | `rivals`, `pace` | which sessions make calls; how fast the queue moves |
 | `cell` | one cell; its life is a table |
-| `budget`, `outbox`, `capture` | bytes that wait on behalf of calls, to a cell, and of what it prints |
+| `outbox`, `capture` | bytes that wait on their way to a cell, and of what it prints |
 | `reactor` | what differs between asyncio and trio |
 
 A new cell, from the queue to its first call:

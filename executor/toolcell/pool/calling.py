@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from toolcell.budget import Budgets
 from toolcell.journal import Record
 from toolcell_sandbox.report import SandboxReport
 
-from .budget import Budgets
 from .deadlines import Deadline
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus

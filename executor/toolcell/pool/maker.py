@@ -25,7 +25,7 @@ from .deadlines import Deadlines
 from .reactor import Reactor
 from .run import CellSpec
 from .slots import Slots
-from .zygote import CURES
+from .zygote import cure_of
 
 CANNOT_MAKE = (OSError, SandboxError, Unpackable)
 """Errors if no descriptor is left, the cgroups are gone, or the profile has values that cannot be sent."""
@@ -173,6 +173,6 @@ def not_made(error: Exception) -> Failed:
         cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
         return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)
     number = (error.errno if isinstance(error, (OSError, SandboxError)) else 0) or 0
-    cure = CURES.get(number) or getattr(error, "cure", "") or "Try again; see the supervisor's log."
+    cure = cure_of(error) or getattr(error, "cure", "") or "Try again; see the supervisor's log."
     what = os.strerror(number) if isinstance(error, OSError) and number else str(error).rstrip(".")
     return Failed("spawn", f"No cell could be made: {what}. {cure}", getattr(error, "mechanism", ""), cure)

@@ -10,19 +10,20 @@ from contextlib import ExitStack
 from typing import Any
 
 from toolcell import forks
+from toolcell.budget import Budgets
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
-from toolcell.wire.frames import Unpackable
+from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.preview import counted
 
 from .ahead import ForkingAhead
-from .budget import Budgets
 from .cell import Cell, Snapshot, State
 from .cell.interface import WATCH_S
 from .deadlines import Deadline, Deadlines, Patience
@@ -55,6 +56,7 @@ from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 PRUNE_S = 5.0
+REST_WATCH_S = 1.0  # how often kept processes are inspected while they have no call
 CLOSE_S = 5.0  # longer than a kept process's teardown and a kill take; a stopped zygote's cells end with it
 _now = time.monotonic
 _SHOWN_AS = {
@@ -122,6 +124,7 @@ class Pool:
         self._working: dict[int, str] = {}  # the session of each cell that runs a call or is being swept after one
         self._running: dict[str, int] = {}  # the number of those cells, by session
         self._watching: Deadline | None = None
+        self._rest_seen_at = 0.0  # when kept processes without a call were last inspected
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
         self._closing: Patience | None = None
@@ -345,7 +348,8 @@ class Pool:
         except Unpackable as error:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
-            run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
+            cure = "; write what is large to a file in parts, and name the file" if isinstance(error, TooLarge) else ""
+            run.end(Outcome(ending="error", reason="arguments", message=f"{error}{cure}"), _now())
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
@@ -363,8 +367,7 @@ class Pool:
         self._working[cell.id], self._running[session_id] = session_id, running
         if run.exclusive:
             self._exclusive.add(run.exclusive)
-        if self._watching is None:
-            self.watch()
+        self.watch()
         self._ahead.add(cell, run.started_at)
         if cell.is_quick and now - cell.idle_since < IN_A_ROW_S and len(self._working) == 1:
             self._reactor.stay_awake(now + QUICK_S)
@@ -456,8 +459,8 @@ class Pool:
         why, again_s = self._obstacle(run)
         again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
         message = (
-            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, and it has no place "
-            f"left in the queue: {why}. Try again in {again_s:.2g} s."
+            f"{counted(len(self.waiting), 'call waits', 'calls wait')} already, {own:,} of them of this session, and "
+            f"it has no place left in the queue: {why}. Try again in {again_s:.2g} s."
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
 
@@ -757,14 +760,28 @@ class Pool:
 
     def watch(self) -> None:
         """Inspect the cells that are at work, periodically, until there is none."""
-        if self._watching is None:
-            self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
+        self._watch_in(WATCH_S)
+
+    def _watch_in(self, seconds: float) -> None:
+        when = _now() + seconds
+        if self._watching is not None:
+            if self._watching.when <= when:
+                return
+            self._deadlines.cancel(self._watching)
+        self._watching = self._deadlines.at(when, self._watch)
 
     def _watch(self) -> None:
         self._watching = None
         now, at_work = _now(), [cell for cell in self.cells.values() if cell.at_work]
+        resting = [cell for cell in self.cells.values() if cell.keeps_a_process]
         if at_work:
             self.watch()  # first: an exception must not end the watch
+        elif resting:
+            self._watch_in(REST_WATCH_S)
+        if resting and now - self._rest_seen_at >= REST_WATCH_S:
+            self._rest_seen_at = now
+            for cell in resting:
+                cell.inspect_rest()
         dying = Counter(session_id for id, session_id in self._working.items() if self._is_dying(id))
         for cell in at_work:
             try:

@@ -1,11 +1,18 @@
-"""Sum up what the processes of a call use, from psutil and /proc, if no cgroup counts them."""
+"""Sum up what the processes of a call use, from psutil and /proc, if no cgroup counts them.
+
+Sockets are counted, not measured: nothing shows the buffers of another process's sockets. The filter keeps each buffer
+at its default size, so a count bounds them.
+"""
 
 import contextlib
 import ctypes
 import os
 import struct
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from toolcell import forks
 
@@ -14,6 +21,16 @@ _SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the
 _info = ctypes.create_string_buffer(128)  # larger than struct sysinfo
 _libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
+FREE_SOCKETS = 64
+"""So many sockets of a call are not charged. An event loop has two, a program that node starts with pipes has six."""
+MOST_LOCKS = 16_384
+"""The most POSIX locks of a call: 3 MiB of kernel memory, which no cgroup counts. SQLite holds five on a database."""
+_DEFAULT_BUFFER = 212_992  # net.core.wmem_default of most kernels
+_LAST_PACKET = 16 * _KIB  # a buffer may be exceeded by one packet
+_TCP_CONNECTION = 10 * _KIB * _KIB  # the most that a TCP connection holds: the third figures of tcp_rmem and tcp_wmem
+_FEW_LOCKS_BYTES, _LOCKS_BYTES = 64 * _KIB, 2048 * _KIB  # read of /proc/locks: a thousand locks, thirty thousand
+_LOCKS_AGE_S = 0.025  # the cells that are watched together share one reading
+_locks_read: tuple[float, Counter[int]] = (0.0, Counter())
 
 
 @dataclass(slots=True)
@@ -27,11 +44,28 @@ class TreeUsage:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """One process's resident memory in bytes: private (RssAnon) and possibly shared (RssShmem)."""
+    """One process's memory in bytes: private (resident, in swap, its page tables) and possibly shared (RssShmem)."""
 
     pid: int
     private: int
     shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """The sockets of one network namespace, and the bytes that TCP and UDP hold on the whole machine."""
+
+    namespace: int
+    count: int
+    buffered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the whole machine uses before the first process of a call has anything."""
+
+    shared: int = 0
+    sockets: Sockets = Sockets(0, 0, 0)  # of the host's network namespace, where the processes are in it
 
 
 def open_children(pid: int) -> int:
@@ -53,19 +87,28 @@ def shared_memory_of_the_machine() -> int:
     return int(fields[6]) * int(fields[-1])
 
 
-def tree_usage(init_pid: int, memory_limit: int, shared_before: int) -> TreeUsage:
+def descendants(init_pid: int) -> list[int]:
+    """The pids of the processes below a cell's init."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [process.pid for process in psutil.Process(init_pid).children(recursive=True)]
+    return []
+
+
+def tree_usage(init_pid: int, memory_limit: int, before: Machine) -> TreeUsage:
     """Sum up the processes below a cell's init. CPU time is for the cell's whole life, exact to the clock tick. That of
     dead processes, orphans included, is `reaped_cpu_s`.
 
     Pages that a process inherited from the init and rewrote are not counted, and neither are shared pages that no
-    process maps at this moment. `shared_before` is the machine's shared memory, in bytes, before the first of these
-    processes had any.
+    process maps at this moment.
     """
     with forks.no_fork:  # a fork during the import would never import it: the module's lock stays held there
         import psutil  # takes 10 ms, and a supervisor with cgroups does not need it
 
     usage = TreeUsage(cpu_s=reaped_cpu_s(init_pid))
     found: list[Resident] = []
+    descriptors = 0
     with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         inherited = resident(init_pid).private  # shared with the init by copy-on-write
         for process in psutil.Process(init_pid).children(recursive=True):
@@ -76,7 +119,10 @@ def tree_usage(init_pid: int, memory_limit: int, shared_before: int) -> TreeUsag
                 one = resident(process.pid)
                 found.append(one)
                 usage.memory_bytes += max(0, one.private - inherited)
-    usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes, shared_before)
+                descriptors += os.stat(f"/proc/{process.pid}/fd").st_size  # from Linux 6.2 (proc_pid_fd(5)); before, 0
+    usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes, before.shared)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        usage.memory_bytes += _socket_bytes(sockets_of(init_pid), before.sockets, descriptors)
     return usage
 
 
@@ -106,10 +152,86 @@ def _shared_bytes(found: Iterable[Resident], room: int, before: int) -> int:
     return max(largest, sum(shares.values()) + min(unknown, max(0, shared_memory_of_the_machine() - before)))
 
 
+def sockets_of(pid: int) -> Sockets:
+    """The sockets in the network namespace of a process (/proc/pid/net/sockstat), which every user may read."""
+    count = pages = 0
+    with open(f"/proc/{pid}/net/sockstat", "rb") as file:
+        namespace = os.fstat(file.fileno()).st_ino  # each namespace has files of its own
+        for line in file:
+            words = line.split()
+            if words[0] == b"sockets:":
+                count = int(words[2])
+            elif words[0] in (b"TCP:", b"UDP:"):
+                pages += int(words[words.index(b"mem") + 1])
+    return Sockets(namespace, count, pages * os.sysconf("SC_PAGESIZE"))
+
+
+@cache
+def most_buffered() -> int:
+    """The most bytes that a socket of a cell holds: the filter does not let it have more than the default."""
+    try:
+        with open("/proc/sys/net/core/wmem_default", "rb") as file:
+            return int(file.read()) + _LAST_PACKET
+    except OSError:  # a container whose /proc/sys is masked
+        return _DEFAULT_BUFFER + _LAST_PACKET
+
+
+def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
+    """The most that the sockets of a process tree hold, in bytes.
+
+    In a network namespace of its own, each of them counts as full. In the host's, others open sockets too: those that
+    are new count, up to the number of the tree's `descriptors`, and so does what TCP and UDP hold more than `before`.
+    """
+    if now.namespace != before.namespace:
+        return max(0, now.count - FREE_SOCKETS) * most_buffered()
+    descriptors = descriptors or now.count  # an older kernel does not tell
+    count = min(now.count - before.count, descriptors) - FREE_SOCKETS
+    held = min(now.buffered - before.buffered, descriptors * _TCP_CONNECTION)
+    return max(0, count) * most_buffered() + max(0, held)
+
+
+def holds_too_many_locks(pids: Callable[[], Collection[int]]) -> bool:
+    """Whether these processes hold more than `MOST_LOCKS` POSIX locks together (/proc/locks). They are asked for only
+    if the machine has so many."""
+    held = _posix_locks()
+    return held.total() > MOST_LOCKS and sum(held[pid] for pid in pids()) > MOST_LOCKS
+
+
+def _posix_locks() -> Counter[int]:
+    """The number of POSIX locks of each process, as far as `_LOCKS_BYTES` of the machine's list tell: the kernel lists
+    the newest of each core first."""
+    global _locks_read
+    if time.monotonic() - _locks_read[0] < _LOCKS_AGE_S:
+        return _locks_read[1]
+    held: Counter[int] = Counter()
+    fd = os.open("/proc/locks", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = _read(fd, _FEW_LOCKS_BYTES)
+        if len(text) >= _FEW_LOCKS_BYTES:
+            text += _read(fd, _LOCKS_BYTES)
+            for line in text.splitlines()[:-1]:  # the last one may be cut
+                words = line.split()
+                if words[1] == b"POSIX":  # a lock that is waited for has "->" there
+                    held[int(words[4])] += 1
+    finally:
+        os.close(fd)
+    _locks_read = time.monotonic(), held
+    return held
+
+
+def _read(fd: int, most: int) -> bytes:
+    parts: list[bytes] = []
+    while most > 0 and (part := os.read(fd, min(most, _FEW_LOCKS_BYTES))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
 def resident(pid: int) -> Resident:
-    """RssAnon and RssShmem of a process (proc_pid_status(5)), which every user may read."""
-    found = _kib_fields(f"/proc/{pid}/status", (b"RssAnon", b"RssShmem"))
-    return Resident(pid, found.get(b"RssAnon", 0), found.get(b"RssShmem", 0))  # a zombie has neither
+    """The memory of a process (proc_pid_status(5)), which every user may read."""
+    found = _kib_fields(f"/proc/{pid}/status", (b"RssAnon", b"RssShmem", b"VmSwap", b"VmPTE"))
+    shared = found.pop(b"RssShmem", 0)
+    return Resident(pid, sum(found.values()), shared)  # a zombie has none
 
 
 def _share(pid: int) -> int | None:

@@ -143,6 +143,10 @@ class Reactor(Protocol):
         """Whether the caller runs on this event loop."""
         ...
 
+    def runs(self) -> bool:
+        """Whether the event loop runs now. A stopped asyncio loop may run again."""
+        ...
+
     def is_over(self) -> bool:
         """Whether the event loop is closed, so that no callback runs any more."""
         ...
@@ -299,6 +303,9 @@ class AsyncioReactor(FaultHandler):
         except RuntimeError:
             return False
 
+    def runs(self) -> bool:
+        return self._loop.is_running()
+
     def is_over(self) -> bool:
         return self._loop.is_closed()
 
@@ -431,6 +438,9 @@ class TrioReactor(FaultHandler):
             return self._trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:
             return False
+
+    def runs(self) -> bool:
+        return True  # as long as there is a supervisor
 
     def is_over(self) -> bool:
         return False  # trio's run ends after its system tasks

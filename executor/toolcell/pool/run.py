@@ -5,10 +5,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import anyio
 
+from toolcell.budget import Account, Charge
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Failed, Log, Output, Progress, Request, SpanEnd, SpanStart
@@ -16,7 +17,6 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bound
 
-from .budget import Account, Charge
 from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
@@ -277,6 +277,10 @@ class Run(ABC):
 
     def on_span(self, span: SpanStart | SpanEnd) -> None:  # noqa: B027
         """The tool has begun or ended a step of its work."""
+
+    def without_secrets(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a record of the call, without secrets."""
+        return data
 
     def on_queued(self) -> None:  # noqa: B027 - most owners need no word of it
         """No process is free, so the call waits."""

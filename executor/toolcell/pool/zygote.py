@@ -68,15 +68,21 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
     return ours, moved
 
 
-CURES = {
+_CURES = {
     errno.ENFILE: "Raise the limit on open files of the machine (fs.file-max).",
     errno.ENOSPC: "Free space, or raise the limit on cgroups.",
     errno.EAGAIN: "Raise the limit on processes (ulimit -u, or pids.max of the container).",
     errno.EMFILE: "Raise the limit on open files (ulimit -n) or lower max_cells.",
-    errno.ENOENT: "sys.executable must be this Python: set it where Python is embedded.",
-    errno.EACCES: "sys.executable must be this Python, and executable.",
     errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
 }
+
+
+def cure_of(error: Exception) -> str:
+    """What to do about an error of the system, "" if that is not known."""
+    number = getattr(error, "errno", None) or 0
+    if number in (errno.ENOENT, errno.EACCES) and getattr(error, "filename", None) == sys.executable:
+        return "sys.executable must be this Python, and executable: set it where Python is embedded."
+    return _CURES.get(number, "")
 
 
 EXHAUSTED = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
@@ -156,7 +162,7 @@ class ZygoteProcess:
         except Exception as error:
             self.kill()
             self.close()
-            cure = CURES.get(getattr(error, "errno", None) or 0, "")
+            cure = cure_of(error)
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
 

@@ -85,7 +85,7 @@ async def rollout(
     plan = RolloutPlan(
         supervisor=supervisor,
         agent=agent,
-        workspace=Path(workspace).resolve(),
+        workspace=Path(misuse.path("workspace", workspace)).resolve(),
         name=RolloutTask(name).id,
         kind=kind,
         deadline_s=misuse.seconds("deadline_s", deadline_s),

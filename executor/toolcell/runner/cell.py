@@ -5,13 +5,14 @@ whole pid namespace (pid_namespaces(7)). The init gets its work only over the co
 holds.
 """
 
+import errno
 import gc
 import os
 import resource
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ from .scratch import Scratch
 _set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
 _CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
 _FOR_NODE = '--require="{}"'.format(f"{os.path.dirname(__file__)}/processors.cjs".translate({34: '\\"', 92: "\\\\"}))
+umask = [0o022]
+"""The umask of call processes: the program's, which the zygote notes. Others may never write."""
 _ROUNDS = 16  # generations of a call's processes to kill before the successor is killed too
 
 
@@ -56,6 +59,8 @@ def main(entered: Entered) -> NoReturn:
     os.environ.update(options.environ)
     if "exec" in entered.profile.grants:
         os.environ.setdefault("NODE_OPTIONS", _FOR_NODE)
+    else:
+        _explain_that_no_program_starts()
     try:
         serve.enter_workspace(options.cwd)
     except SandboxError as error:
@@ -85,6 +90,18 @@ def main(entered: Entered) -> NoReturn:
         gc.collect()
     gc.freeze()
     Init(control, options, prepared, entered).run()
+
+
+def _explain_that_no_program_starts() -> None:
+    """Have `subprocess` and `multiprocessing` name the missing capability. The kernel refuses execve too, but in the
+    forked child: a tool that makes shared memory would see the broken pipe of a tracker."""
+
+    def refused(args: Sequence[str | bytes], *_options: object) -> NoReturn:
+        why = "Permission denied: a tool starts programs only with Capability.EXEC"
+        raise PermissionError(errno.EACCES, why, os.path.basename(os.fsdecode(args[0])))
+
+    for module, function in (("_posixsubprocess", "fork_exec"), ("subprocess", "_fork_exec")):
+        setattr(import_module(module), function, refused)
 
 
 def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
@@ -123,7 +140,8 @@ class Init:
         self.prepared = prepared._replace(steps=(*self.parting(), *prepared.steps))
 
     def parting(self) -> Iterator[Callable[[], object]]:
-        """The first steps of a call process: give up the resources that only the init may have."""
+        """The first steps of a call process: take the program's umask, give up what only the init may have."""
+        yield partial(os.umask, umask[0])
         for fd in (fds.CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
             if fd >= 0:
                 yield partial(os.close, fd)

@@ -54,12 +54,24 @@ def use_leaves_times() -> bool:
         os.close(writer)
 
 
+def has_ofd_locks() -> bool:
+    """Whether this process may take locks of open files (F_OFD_SETLK). The filter refuses them with EINVAL."""
+    try:
+        fcntl.fcntl(FRAMES_IN, fcntl.F_OFD_SETLK, _UNLOCKED)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
 class SharedSettings:
     """The settings of `SHARED` that a process can change for others, because they belong to the open file description
     or to the pipe, not to the descriptor."""
 
     def __init__(self) -> None:
         self._times_tell = use_leaves_times()
+        self._has_ofd_locks = has_ofd_locks()
         self._fds: list[int] = []
         self._gets: list[int] = []
         self._puts: list[int] = []
@@ -88,7 +100,8 @@ class SharedSettings:
         cannot be undone: a pipe's change time shows that its mode or times were changed."""
         for fd in SHARED:
             fcntl.flock(fd, fcntl.LOCK_UN)
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _UNLOCKED)
+            if self._has_ofd_locks:
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _UNLOCKED)
         if self._pipes() != self._pipes_found:
             raise OSError(errno.EPERM, "a call changed the mode, owner or times of a shared pipe")
         if self.now() != self._found:

@@ -4,25 +4,15 @@ import ctypes
 import errno
 import os
 import sys
-import traceback
-from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
-from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
-from toolcell_tools.failures import (
-    MissingCapability,
-    NoTimeLeft,
-    ProtectedName,
-    RequestDenied,
-    ToolFailure,
-    Unencodable,
-)
+from toolcell_tools.failures import Unencodable
+from toolcell_tools.raised import invalid, member_of, raised
 
 from .context import Contexts
 from .loading import AnyTool, Loaded, LoadError
@@ -34,9 +24,6 @@ if TYPE_CHECKING:
     from toolcell_tools.confirmation import ConfirmationAsked
     from toolcell_tools.signals import Signal
 
-MESSAGE_CHARS = 4_000
-TRACEBACK_CHARS = 20_000
-TRACEBACK_FRAMES = 40
 _SPENT = {
     errno.EMFILE: "files",
     errno.EFBIG: "file_size",
@@ -65,7 +52,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             pydantic = sys.modules.get("pydantic_core")  # if it is not imported, it has made no argument
             if pydantic is None or not isinstance(error, pydantic.ValidationError):
                 raise
-            return _arguments(seq, cast("ValidationError", error))
+            return Error(seq, *invalid(cast("ValidationError", error)))
         value = tool.run(bound, ctx)
         if ctx is None:
             if type(value) is str and value.isascii() and "values" not in given:  # as below, for the usual result
@@ -79,11 +66,6 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         payload, kept = encode_return(value, recorded), _values(ctx.values) if ctx.values else None
         return Result(seq, _payload(payload, kept, tool, contexts.reporter.signals))
-    except SystemExit as leaving:
-        _leave(leaving)
-    except MemoryError as error:
-        error.__traceback__ = None  # it refers to the objects that filled the memory
-        return Error(seq, "memory", "MemoryError", {})
     except BaseException as error:
         confirmation = sys.modules.get("toolcell_tools.confirmation")  # if it is not imported, nothing has asked
         asked = cast("ConfirmationAsked | None", confirmation.asked_in(error)) if confirmation is not None else None
@@ -110,6 +92,8 @@ def _payload(
         sent["artifacts"] = encoded["artifacts"]
     if encoded["content"]:
         sent["content"] = encoded["content"]
+    if "text_member" in encoded:
+        sent["text_member"] = encoded["text_member"]
     if values:
         sent["values"] = values
     if signals or "signals" in encoded:
@@ -158,32 +142,15 @@ def _leave(leaving: SystemExit) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _arguments(seq: int, error: "ValidationError") -> Error:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return Error(seq, "arguments", f"{field}: {first['msg']}"[:MESSAGE_CHARS], {"field": field})
-
-
 def _failure(seq: int, error: BaseException) -> Error:
-    """The answer for an exception. Its traceback is for the log; the model never sees it."""
-    spent = spent_resource(error)  # first, because the resource may be free again a moment later
-    data: dict[str, Field] = {"traceback": _traceback(error)}
-    if isinstance(error, ToolFailure):
-        try:
-            data["data"] = encode_json(error.data)
-        except Unencodable as refusal:
-            data["data"] = f"(the data of the failure could not be sent: {refusal})"
-        return Error(seq, "late" if isinstance(error, NoTimeLeft) else "failure", _text(error.message), data)
-    if isinstance(error, MissingCapability):
-        capability: Capability = error.capability
-        return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})
-    if isinstance(error, (ProtectedName, RequestDenied)):
-        return Error(seq, "permission", _text(str(error)), data)
-    said = _text(error)
-    message = f"{type(error).__name__}: {said}"[:MESSAGE_CHARS] if said else type(error).__name__
-    if isinstance(error, Unencodable):
-        return Error(seq, "unencodable", _text(str(error)), data)
-    return Error(seq, spent or "exception", message, data)
+    """The answer for an exception, and the end of the process for an exit."""
+    error = member_of(error)
+    if isinstance(error, SystemExit):
+        _leave(error)
+    if isinstance(error, MemoryError):
+        error.__traceback__ = None  # it refers to the objects that filled the memory
+        return Error(seq, "memory", "MemoryError", {})
+    return Error(seq, *raised(error, spent_resource))
 
 
 def spent_resource(error: BaseException) -> str:
@@ -226,27 +193,3 @@ def _cannot_fork() -> bool:
         os._exit(0)
     os.waitpid(child, 0)
     return False
-
-
-def _traceback(error: BaseException) -> str:
-    """The last frames of the traceback. A runaway recursion has a million frames, which take minutes to format."""
-    last: deque[TracebackType] = deque(maxlen=TRACEBACK_FRAMES)
-    following = error.__traceback__
-    while following is not None:
-        last.append(following)
-        following = following.tb_next
-    try:
-        shown = error.with_traceback(last[0] if last else None)
-        return _text(
-            "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))[-TRACEBACK_CHARS:], TRACEBACK_CHARS
-        )
-    except BaseException as broken:  # the tool's own __str__ or __repr__ may raise anything
-        return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
-
-
-def _text(value: object, limit: int = MESSAGE_CHARS) -> str:
-    try:
-        text = str(value)
-    except BaseException as broken:  # the tool's own __str__ may raise anything
-        text = f"(a message that could not be formatted: {type(broken).__name__})"
-    return text.encode("utf-8", "replace").decode()[:limit]

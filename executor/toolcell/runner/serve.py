@@ -19,6 +19,7 @@ from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
+from toolcell_tools.raised import MESSAGE_CHARS
 
 from . import fds, perform, printed
 from .context import Contexts
@@ -172,7 +173,7 @@ def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:
         link.send(found)
     except Unpackable as error:
         reason = "result" if isinstance(error, TooLarge) else "unencodable"
-        link.send(Error(call.seq, reason, str(error)[: perform.MESSAGE_CHARS], {}))
+        link.send(Error(call.seq, reason, str(error)[:MESSAGE_CHARS], {}))
     except MemoryError:
         link.send(Error(call.seq, "result", "there is not enough memory to encode the result", {}))
 

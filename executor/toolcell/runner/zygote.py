@@ -63,7 +63,7 @@ def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
     lifetime.leave_priority()
-    os.umask(0o022)  # for mount points that are made here; the supervisor's umask is unknown
+    cell.umask[0] = (os.umask(0o022) & 0o077) | 0o002  # what is made before a call, such as mount points, is for all
     serve.preload()
     Zygote(connection).run()
 

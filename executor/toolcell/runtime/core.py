@@ -19,6 +19,7 @@ from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.policy import is_offered
 from toolcell.pool.deadlines import Deadline
+from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Run
 from toolcell.session_result import SessionResult, SessionState
 from toolcell.sessions import ending
@@ -34,7 +35,7 @@ from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import counted, printable
 from toolcell_tools.result import ToolResult
 
 from .settings import Settings
@@ -57,6 +58,11 @@ class SessionOwner(Protocol):
 
     def require_running(self) -> None:
         """Raise UsageError if the runtime is not running. The caller may be on any event loop."""
+        ...
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the runtime's event loop. Raises UsageError if the runtime is not running."""
         ...
 
     def open(
@@ -156,7 +162,7 @@ class SessionCore:
 
     def __repr__(self) -> str:
         caller = self.caller
-        state = f"{len(self._children)} children" if not caller.life.closed else caller.life.state.value
+        state = counted(len(self._children), "child", "children") if not caller.life.closed else caller.life.state.value
         return f"<Session {caller.id} {caller.kind.value} of {'/'.join(caller.line)} · {state}>"
 
     # -- its place in the tree ----------------------------------------------------------------------------------------
@@ -230,6 +236,11 @@ class SessionCore:
     def require_running(self) -> None:
         """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         self._owner.require_running()
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the supervisor's event loop. Raises UsageError if the supervisor is not running."""
+        return self._owner.reactor
 
     def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
         return self.services.pool.tell_end(self.caller.id, reason, least_s, most_s)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcell.dispatch.services import Services, agent_facts
+from toolcell_tools.preview import counted
 
 from .core import SessionCore
 
@@ -71,7 +72,8 @@ def problems_of(services: Services) -> list[str]:
     for tool, session_id, refused_s in services.gate.breaker.open_circuits():
         found.append(f"The tool {tool} keeps crashing in the session {session_id}; refused for {refused_s:.2g} s.")
     if waits_s and (longest_s := max(waits_s)) >= LONG_WAIT_S:
-        found.append(f"{len(waits_s):,} calls wait for a process; the oldest has waited {longest_s:.3g} s.")
+        waiting = counted(len(waits_s), "call waits", "calls wait")
+        found.append(f"{waiting} for a process; the oldest has waited {longest_s:.3g} s.")
     for node in services.pool.nodes():
         found += [f"Node {node['id']}: {problem}" for problem in node["problems"]]
     found += services.pool.losses()

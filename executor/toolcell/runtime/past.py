@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from toolcell.backends.threads import FILES, NoThread
-from toolcell.dispatch.protected_names import MAX_TOLD, audit_data, said
+from toolcell.dispatch.protected_names import MAX_TOLD, audit_data, printable, said
 from toolcell.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited, clean
 from toolcell.workplaces.record import RunRecord
@@ -28,6 +28,10 @@ async def begin_record(record: RunRecord, quarantine: Quarantine, journal: Journ
                 if runtime.records():
                     for audited in await FILES.run(partial(clean, runtime, quarantine)):
                         _record_audited(journal, audited)
+                if quarantine.exists():  # else the start takes no thread
+                    await FILES.run(quarantine.expire)
+                if dropped := quarantine.dropped():
+                    _log.warning("old entries of the quarantine were deleted: %s", ", ".join(map(printable, dropped)))
             except (OSError, NoThread):
                 _log.exception(
                     "cleanup after killed supervisors failed; their files remain, see the records in %s",
@@ -35,7 +39,6 @@ async def begin_record(record: RunRecord, quarantine: Quarantine, journal: Journ
                 )
             record.begin(runtime)
             undo.pop_all()
-        record.quarantine(quarantine.temporary)
     except OSError as error:
         _log.warning(
             "No record is kept of this supervisor, so what it leaves if it is killed stays: %s: %s. "

@@ -38,6 +38,7 @@ from toolcell.lifetime import Lifetime
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
+from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
 from toolcell.session_result import SessionState
 from toolcell.sessions import ending, tree
@@ -67,6 +68,7 @@ from toolcell.web_rules import SEEN
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.preview import counted
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
@@ -128,7 +130,8 @@ class Runtime:
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
-        return f"<Supervisor {len(self.settings.tools)} tools · {len(self._sessions)} sessions · {state}>"
+        has = f"{counted(len(self.settings.tools), 'tool')} · {counted(len(self._sessions), 'session')}"
+        return f"<Supervisor {has} · {state}>"
 
     # -- start and end ------------------------------------------------------------------------------------------------
 
@@ -229,7 +232,7 @@ class Runtime:
         before."""
         task, is_new = self.tasks.begin(session_id, id, asked, call_id, self._results)
         if is_new:
-            self.in_background(task.run, partial(call, task.call_id), self._results)
+            self.in_background(self.tasks.run, task, partial(call, task.call_id), self._results)
         return task
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
@@ -334,9 +337,8 @@ class Runtime:
         store is not valid."""
         if self._approvals is None or self._durable is None:
             return
-        for id, how, request in self._approvals.newly_ended():
-            session_id, call_id = ("", "") if request is None else (request.session_id, request.call_id)
-            data = {"event": how, "tool": "" if request is None else request.tool, "request": id, "answer": how}
+        for id, how, (session_id, call_id, tool) in self._approvals.newly_ended():
+            data = {"event": how, "tool": tool, "request": id, "answer": how}
             self._durable.write(Record("approval", session_id, call_id, data))
 
     def _overview(self) -> dict[str, Any]:
@@ -706,6 +708,12 @@ class Runtime:
         """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         if self._pool is None:
             raise self._life.why_not()
+
+    @property
+    def reactor(self) -> Reactor:
+        """The reactor of the supervisor's event loop. Raises UsageError if the supervisor is not running."""
+        self.require_running()
+        return self._life.reactor
 
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""

@@ -239,9 +239,11 @@ def _by_name(
         tool = each if isinstance(each, ProviderTool) else as_tool(each)
         known = here.get(tool.name) or elsewhere.get(tool.name)
         if known is not None:
-            raise UsageError(
-                f"Two tools are named {tool.name!r}: {known.origin} and {tool.origin}. Rename one: tool(fn, name=…)."
-            )
+            places = [one.origin for one in (known, tool)]
+            if places[0] == places[1]:  # a module may define a name twice
+                places = [f"{one.origin.partition(' ')[0]}{getattr(one, 'line', '')}" for one in (known, tool)]
+            both = " and ".join(dict.fromkeys(places))
+            raise UsageError(f"Two tools are named {tool.name!r}: {both}. Rename one: tool(fn, name=…).")
         if isinstance(tool, ProviderTool):
             elsewhere[tool.name] = tool
         else:

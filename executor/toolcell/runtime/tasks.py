@@ -8,9 +8,10 @@ from typing import Any, Final, Literal
 
 import anyio
 
+from toolcell.budget import MIB, oldest_beyond
 from toolcell.errors import UsageError
 from toolcell.journal.cures import told
-from toolcell.sessions.idempotency import digest_of_call, json_of
+from toolcell.sessions.idempotency import digest_of_call, json_of, size_of_result
 from toolcell.state.directory import RESULTS
 from toolcell.state.results import KeptCall, ResultStore
 from toolcell_tools.errors import Cancelled
@@ -19,7 +20,9 @@ from toolcell_tools.result import ToolResult
 __all__ = ["CallTask", "TaskStatus"]
 
 MAX_FINISHED: Final = 1_000
-"""The most finished tasks that are kept in memory; the oldest is evicted first."""
+FINISHED_BYTES: Final = 64 * MIB
+"""The most finished tasks that are kept in memory, and the most bytes that their calls have sent. The oldest is evicted
+first."""
 _log = logging.getLogger("toolcell")
 TaskStatus = Literal["running", "finished", "failed"]
 
@@ -67,6 +70,11 @@ class CallTask:
     def known_result(self) -> ToolResult | None:
         """The result, None while the call runs."""
         return self._result
+
+    @property
+    def bytes(self) -> int:
+        """About the size of the result."""
+        return 0 if self._result is None else size_of_result(self._result)
 
     async def result(self) -> ToolResult:
         """Wait for the result. A caller that is cancelled does not cancel the task."""
@@ -143,7 +151,6 @@ class CallTasks:
         if store is not None:
             with told(RESULTS):
                 store.begin(kept)
-        self._make_room()
         task = self._tasks[id] = CallTask(kept)
         return task, True
 
@@ -158,12 +165,19 @@ class CallTasks:
                 return CallTask(kept)
         return found
 
+    async def run(self, task: CallTask, call: Callable[[], Awaitable[ToolResult]], store: ResultStore | None) -> None:
+        """Run a new task, and make room for its result."""
+        try:
+            await task.run(call, store)
+        finally:
+            self._make_room()
+
     async def join(self) -> None:
         """Wait until no task runs. Their sessions are closed, so their calls end."""
         for task in list(self._tasks.values()):
             await task.result()
 
     def _make_room(self) -> None:
-        finished = [id for id, task in self._tasks.items() if task.is_kept]
-        for id in finished[: len(finished) - MAX_FINISHED + 1] if len(finished) >= MAX_FINISHED else ():
+        finished = {id: task.bytes for id, task in self._tasks.items() if task.is_kept}
+        for id in oldest_beyond(finished, MAX_FINISHED, FINISHED_BYTES):
             del self._tasks[id]

@@ -17,6 +17,7 @@ from toolcell.backends.http.feed import FEED_BYTES
 from toolcell.backends.protocols import MemoryStore, WebClient
 from toolcell.backends.records import namespace_of
 from toolcell.journal.redact import arguments_for_journal
+from toolcell.redaction import Redaction
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MemoryRecord
@@ -206,13 +207,15 @@ def acts(operation: str, arguments: Arguments) -> bool:
     return operation not in _READING
 
 
-def for_journal(arguments: Arguments) -> dict[str, Any]:
-    """The arguments of an operation as the journal keeps them, with a digest for each run of bytes."""
+def for_journal(arguments: Arguments, secrets: Redaction | None = None) -> dict[str, Any]:
+    """The arguments of an operation as the journal keeps them, with a digest for each run of bytes. `secrets` are those
+    of its call."""
     return arguments_for_journal(
         {
             name: f"{len(value):,} bytes, sha256:{sha256(value).hexdigest()}" if isinstance(value, bytes) else value
             for name, value in arguments.items()
-        }
+        },
+        secrets,
     )
 
 

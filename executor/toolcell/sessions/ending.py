@@ -35,6 +35,10 @@ class Work:
         self.left = anyio.Event()
         self._what = what
         self._heeds = False
+        self.goes_on_in_this_task()
+
+    def goes_on_in_this_task(self) -> None:
+        """The current task does this work from now on."""
         self._task = anyio.get_current_task().id
 
     @property

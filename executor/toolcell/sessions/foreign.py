@@ -15,6 +15,9 @@ from toolcell_tools.dynamic import DynamicTool
 class ForeignSource(ABC):
     """The place that foreign tools come from. Equal sources share cells."""
 
+    url: str = ""
+    """The URL of the server that its cells ask. Results do not show the secrets in it."""
+
     @property
     def process(self) -> str:
         """The name of the kept process that all tools of the source share in a session. "": each tool has its own."""

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from toolcell.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell.errors import UsageError
 from toolcell.journal.cures import cure_of
 from toolcell.state.results import KeptCall, ResultStore
@@ -21,7 +22,9 @@ from toolcell_tools.result import ToolResult
 
 _log = logging.getLogger("toolcell.journal")
 MAX_KEPT = 1_000
-"""The most results that are kept in memory; the oldest is evicted first."""
+KEPT_BYTES = 16 * MIB
+"""The most results of a session that are kept in memory, and the most bytes that their calls have sent. The oldest is
+evicted first."""
 
 
 class Fate(Protocol):
@@ -33,9 +36,9 @@ class Fate(Protocol):
 
 @dataclass(slots=True)
 class _Known:
-    """The tool and the arguments of a key. `result` is None while the call runs."""
+    """A digest of the tool and the arguments of a key. `result` is None while the call runs."""
 
-    asked: tuple[str, str]
+    asked: str
     ended: anyio.Event
     result: ToolResult | None = None
 
@@ -75,8 +78,9 @@ class IdempotentCalls:
         if the key belongs to another call.
         """
         mark, end = (self._session_id, key), anyio.current_time() + wait_s
+        digest = digest_of_call(asked)
         while (known := self._known.get(key) or self._live.get(mark)) is not None:
-            if known.asked != asked:
+            if known.asked != digest:
                 raise _another(key)
             if known.result is not None:
                 return known.result
@@ -84,7 +88,7 @@ class IdempotentCalls:
                 await known.ended.wait()
             if not known.ended.is_set():
                 return self._still_runs(call_id, wait_s)
-        kept = KeptCall("key", self._session_id, key, digest_of_call(asked), call_id, None)
+        kept = KeptCall("key", self._session_id, key, digest, call_id, None)
         try:
             earlier = None if self._store is None else self._store.begun_or_kept(kept)
         except sqlite3.Error as error:  # a full disk, for example
@@ -94,7 +98,7 @@ class IdempotentCalls:
                 raise _another(key)
             if earlier.result is not None:
                 return earlier.result
-        mine = self._known[key] = self._live[mark] = _Known(asked, anyio.Event())
+        mine = self._known[key] = self._live[mark] = _Known(digest, anyio.Event())
         try:
             result = await run()
             if not result.confirmation and (result.error is None or result.error.outcome == "outcome unknown"):
@@ -146,15 +150,22 @@ class IdempotentCalls:
         return ToolResult.build(error=error, call_id=call_id, session_id=self._session_id)
 
     def _make_room(self) -> None:
-        finished = [key for key, known in self._known.items() if known.result is not None]
-        if len(finished) > MAX_KEPT:
-            del self._known[finished[0]]
+        finished = {key: size_of_result(known.result) for key, known in self._known.items() if known.result is not None}
+        for key in oldest_beyond(finished, MAX_KEPT, KEPT_BYTES):
+            del self._known[key]
+
+
+def size_of_result(result: ToolResult) -> int:
+    """About the bytes that a result takes: those that its process has sent, or the memory of what a host tool gave."""
+    return result.usage.received_bytes or memory_of(result.output)
 
 
 def json_of(arguments: object) -> str:
-    """The arguments as JSON, to compare calls. Arguments that are no JSON data are unlike all others; their call is
-    refused later."""
+    """The arguments as JSON, to compare calls. Arguments that are no JSON data, or are too many values, are unlike all
+    others; their call is refused later."""
     try:
+        if is_beyond(arguments):
+            return f"too large: {uuid.uuid4().hex}"
         return json.dumps(arguments, sort_keys=True, default=repr)
     except Exception:  # also of an object's `repr`; RecursionError if too deep
         return f"no JSON data: {uuid.uuid4().hex}"

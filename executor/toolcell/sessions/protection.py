@@ -273,7 +273,6 @@ class _GuardedRoot:
             each.stuck = each.stuck or settled.stuck
         if leaving is not None:
             leaving.findings += settled.findings
-        self._record.quarantine(self._quarantine.temporary)
 
     def _fail(self, error: HungFileSystem, active: frozenset[int]) -> None:
         """Fail the calls that were not audited, and their sessions. The audit is made before anything writes here

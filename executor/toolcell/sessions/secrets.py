@@ -2,12 +2,11 @@
 clients and tools' sources."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import unquote, urlsplit
 
-from toolcell.backends.http.redaction import Redaction
-from toolcell.credentials import SHORTEST, credentials_of
-from toolcell.journal.redact import is_secret
+from toolcell.credentials import credentials_of
+from toolcell.redaction import SHORTEST, Redaction, is_secret, secrets_of_url
 from toolcell_sandbox.profile import CellProfile
 
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})  # look like passwords
@@ -23,10 +22,16 @@ class SessionSecrets:
         self.redaction: Redaction | None = None if above is None else above.redaction
 
     def add(
-        self, profile: CellProfile, clients: Iterable[object] = (), headers: Mapping[str, str] | None = None
+        self,
+        profile: CellProfile,
+        clients: Iterable[object] = (),
+        headers: Mapping[str, str] | None = None,
+        url: str = "",
     ) -> None:
-        """Add the secrets of a profile's environment, of the credentials of clients, and of fixed headers."""
-        self._add({*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {})})
+        """Add the secrets of a profile's environment, of the credentials of clients, of fixed headers, and of the URL
+        of a server."""
+        of_url = secrets_of_url(url)
+        self._add({*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {}), *of_url})
 
     def add_own(self) -> None:
         """Add the secrets of the supervisor's environment. Host tools can read them, and files may repeat them."""
@@ -53,15 +58,8 @@ def _of_variables(variables: Mapping[str, str]) -> Iterator[str]:
         if is_secret(name) and not (value.startswith("/") and os.path.lexists(value)):
             yield value
         elif "://" in value and "@" in value:
-            yield from _of_url(value)
-
-
-def _of_url(url: str) -> Iterator[str]:
-    try:
-        password = urlsplit(url).password or ""
-    except ValueError:  # no URL
-        return
-    yield from (each for each in {password, unquote(password)} if len(each) >= SHORTEST)
+            scheme, _, rest = value.partition("://")
+            yield from secrets_of_url(f"{scheme}://{re.split('[/?#]', rest)[0]}")
 
 
 def _of_clients(clients: Iterable[object]) -> Iterator[str]:

@@ -9,13 +9,15 @@ import gc
 import hashlib
 import importlib.util
 import io
+import operator
 import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
+from inspect import signature
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
-from typing import Any, cast
+from typing import Any, NewType, ParamSpec, TypeVarTuple, cast
 
 import cloudpickle
 from cloudpickle.cloudpickle import dynamic_subimport, list_registry_pickle_by_value
@@ -29,7 +31,7 @@ from toolcell_tools.typed import as_tool
 from .foreign import ForeignTool
 from .policy import code_roots
 from .preloading import libraries_of
-from .used import NOTHING, Use, plain, references, resource, use_of
+from .used import LRU_CACHE, NOTHING, Use, plain, references, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = forks.new_rlock()  # re-entrant: a user's reducer may start a supervisor
@@ -201,6 +203,8 @@ class _Pickler(cloudpickle.Pickler):
         if obj is dataclasses.MISSING:
             return "MISSING"
         self._refuse(obj)
+        if isinstance(obj, LRU_CACHE):
+            return operator.call, (lru_cache(**obj.cache_parameters()), obj.__wrapped__)
         if (view := _VIEWS.get(type(obj))) is not None:
             return view, tuple(gc.get_referents(obj))  # the mapping, which may be this process's own
         if isinstance(obj, CodeType):
@@ -209,6 +213,8 @@ class _Pickler(cloudpickle.Pickler):
             state = self._needed({name: value for name, value in vars(obj).items() if name != "__builtins__"})
             return dynamic_subimport, (obj.__name__, state)
         reduced = super().reducer_override(obj)
+        if not isinstance(obj, (type, FunctionType)) and type(obj) not in self.dispatch_table:
+            return _remakable(obj, obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL))
         if not isinstance(obj, type) or reduced is NotImplemented or len(reduced) != _OF_A_CLASS:
             return reduced
         make, arguments, (members, slots), *rest = reduced
@@ -227,6 +233,48 @@ class _Pickler(cloudpickle.Pickler):
             for name, value in members.items()
             if name in self._names or not _needs_this_process(value, self._references)
         }
+
+
+def _remakable(obj: Any, reduced: Any) -> Any:
+    """`reduced`, what pickle has of an object. Raises PicklingError for an object of the program's own that certainly
+    cannot be unpickled: its class takes other arguments, or cannot take its state."""
+    if isinstance(reduced, str):
+        return _named(obj, reduced)
+    kind = cast("Any", type(obj))
+    make, arguments = cast("tuple[Any, tuple[Any, ...]]", reduced[:2])
+    state: object = reduced[2] if len(reduced) > 2 else None
+    if not goes_along(kind.__module__):
+        return reduced
+    if state is not None and not isinstance(state, (dict, tuple)) and not hasattr(kind, "__setstate__"):
+        raise pickle.PicklingError(f"the state of a {kind.__qualname__} is no dict, and it has no __setstate__")
+    if getattr(make, "__name__", "") == "__newobj__":
+        make = kind.__new__
+    if isinstance(make, (type, FunctionType)):
+        try:
+            signature(make).bind(*arguments)
+        except TypeError as error:
+            raise pickle.PicklingError(
+                f"pickle cannot make a {kind.__qualname__} again ({error}). Give it a __reduce__; an exception passes "
+                "all its arguments to super().__init__"
+            ) from None
+        except ValueError:  # it has no signature
+            pass
+    return reduced
+
+
+def _named(obj: Any, name: str) -> Any:
+    """What to pickle of an object that pickle knows by its name only. Without the module, a cell makes it again."""
+    module = str(getattr(obj, "__module__", None))
+    if not goes_along(module):
+        return name
+    kind = cast("Any", type(obj))
+    if isinstance(obj, NewType):
+        return kind, (obj.__name__, obj.__supertype__)
+    if isinstance(obj, (ParamSpec, TypeVarTuple)):
+        return kind, (obj.__name__,)
+    if kind.__name__ == "TypeAliasType":  # typing's, from Python 3.12 on, or that of typing_extensions
+        return partial(kind, obj.__name__, obj.__value__, type_params=obj.__type_params__), ()
+    raise pickle.PicklingError(f"{name!r} is pickled by its name in {module!r}, which no cell can import")
 
 
 def _needs_this_process(value: object, known: Mapping[int, str]) -> bool:

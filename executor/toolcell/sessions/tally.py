@@ -12,7 +12,7 @@ from toolcell.usage_limits import SessionUsage
 from toolcell.wire.frames import encoded_bytes
 from toolcell.workspace_return import WorkspaceReturn
 from toolcell_tools.artifact import Artifact
-from toolcell_tools.errors import Cancelled, ErrorBase
+from toolcell_tools.errors import Cancelled, ErrorBase, ValidationError
 
 T = TypeVar("T")
 MAX_REPORTS: Final = 100
@@ -77,7 +77,8 @@ class SessionTally:
             del kept[next(iter(kept))]
 
     def failed(self, call_id: str, tool: str, error: ErrorBase, *, for_good: bool = False) -> None:
-        """Report a failed call to the parent, if it failed for good. A call that was cancelled did not fail."""
+        """Report a failed call to the parent, if it failed for good. A call that was cancelled did not fail. Without a
+        parent, the session itself has the report of a malformed call."""
         if isinstance(error, Cancelled) or (error.retryable and not for_good):
             return
         said: Any = _without_large_data(error)  # one of the classes of ToolError
@@ -85,8 +86,9 @@ class SessionTally:
             session_id=self._id, agent_id=self._agent_id, call_id=call_id, tool=tool, error=said, at=time.time()
         )
         _append(self.errors, report)
-        if self._above is not None:
-            _append(self._above.reports, report)
+        above = self if self._above is None and isinstance(error, ValidationError) else self._above
+        if above is not None:
+            _append(above.reports, report)
 
     def result(self, outcome: SessionState, summary: str, returned: WorkspaceReturn | None = None) -> SessionResult:
         """The result of the session, which has ended. It is added to the parent's tally."""

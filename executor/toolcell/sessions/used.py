@@ -30,7 +30,9 @@ _LOCKS: tuple[type, ...] = (
     threading.Semaphore,
     threading.Barrier,
 )
+LRU_CACHE: Any = type(lru_cache(len))
 _BY_NAME = {
+    "ctypes.CDLL": "a loaded library",
     "multiprocessing.shared_memory.SharedMemory": "shared memory",
     "multiprocessing.shared_memory.ShareableList": "shared memory",
     "numpy.memmap": "a mapped file",
@@ -124,6 +126,8 @@ def _reached(one: object, use: Use, by_value: ByValue) -> Iterator[object]:
     if _is(one, FunctionType):
         if by_value(one.__module__ or "") or "<" in one.__qualname__:
             yield from _of_function(one, use, by_value)
+    elif _is(one, LRU_CACHE):
+        yield one.__wrapped__
     elif _is(one, MethodType):
         yield from (one.__func__, one.__self__)
     elif _is(one, partial):

@@ -3,9 +3,11 @@
 A step writes what its version was, in words of its own: the modules that use the files know the present version only.
 """
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 from .signing import Signer
@@ -87,4 +89,58 @@ def _to_lines(path: Path, key: Callable[[], bytes]) -> None:
     are asked for anew and its memory is not found, because version 2 does not say whose helper it was."""
 
 
-STEPS: tuple[Step, ...] = (_begin, _to_signed_states, _to_lines)
+def _to_found_requests(path: Path, key: Callable[[], bytes]) -> None:
+    """From version 3 to 4: the table of requests has columns by which an index finds a request and its size. What is
+    signed stays the same."""
+    if (path / "approvals.sqlite").exists():
+        with closing(sqlite3.connect(path / "approvals.sqlite", isolation_level=None)) as database:
+            _find_requests(database)
+
+
+def _find_requests(database: sqlite3.Connection) -> None:
+    """Make the table of requests anew. Does nothing to later tables."""
+    columns = [name for _number, name, *_rest in database.execute("PRAGMA table_info(requests)")]
+    if not columns or "same_call" in columns:
+        return
+    database.create_function("found_by", 2, _found_by, deterministic=True)
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        database.execute("ALTER TABLE requests RENAME TO requests_3")
+        for (index,) in database.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'requests_3' AND sql IS NOT NULL"
+        ).fetchall():
+            database.execute(f"DROP INDEX {index}")
+        database.execute(
+            "CREATE TABLE requests (id TEXT PRIMARY KEY, tool TEXT NOT NULL, session TEXT NOT NULL, "
+            "call TEXT NOT NULL, asks TEXT NOT NULL, same_call TEXT NOT NULL, bytes INTEGER NOT NULL, "
+            "created_at REAL NOT NULL, expires_at REAL NOT NULL, signature BLOB NOT NULL, answer_signature BLOB, "
+            "used_at REAL, withdrawn_at REAL, state_signature BLOB, answer TEXT, request TEXT NOT NULL) STRICT"
+        )
+        found = ", ".join(f"found_by('{name}', request)" for name in ("session", "call", "asks", "same_call"))
+        database.execute(
+            f"INSERT INTO requests SELECT id, tool, {found}, length(request) + 32768, created_at, expires_at, "
+            "signature, answer_signature, used_at, withdrawn_at, state_signature, answer, request FROM requests_3"
+        )
+        database.execute("DROP TABLE requests_3")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _found_by(column: str, text: str) -> str:
+    """The value of a new column for the request of this text, "" if the text was edited so that it has none."""
+    try:
+        said = json.loads(text)["request"]
+        line = [*said.get("ancestors", ()), said["agent_id"]]
+        call = [said["session_id"], line, said["tool"], said["version"], said["fingerprint"], said["arguments"]]
+        values = {"session": said["session_id"], "call": said["call_id"], "asks": said.get("asks", "approval")}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    if column != "same_call":
+        return str(values[column])
+    return sha256(json.dumps(call, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+STEPS: tuple[Step, ...] = (_begin, _to_signed_states, _to_lines, _to_found_requests)

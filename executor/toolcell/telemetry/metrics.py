@@ -11,6 +11,7 @@ from threading import RLock
 from typing import Any
 
 from toolcell.journal import Record
+from toolcell_tools.preview import counted
 
 from .histogram import Histogram
 
@@ -117,7 +118,8 @@ class Metrics:
 
     def __repr__(self) -> str:
         with self._counted() as found:
-            return f"<Metrics of {len(found)} tools · {sum(one.calls for one in found.values()):,} calls>"
+            calls = sum(one.calls for one in found.values())
+            return f"<Metrics of {counted(len(found), 'tool')} · {counted(calls, 'call')}>"
 
     def write(self, record: Record) -> None:
         """Count the call of `record`. Records of other kinds are ignored."""

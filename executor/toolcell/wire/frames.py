@@ -8,7 +8,7 @@ check is a `Violation`, which is a value: decoding never raises into the caller.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import msgpack
 
@@ -112,6 +112,30 @@ def packed(value: object) -> bytes | None:
     if not _strict_packers and len(data) <= _KEPT_BYTES:
         _strict_packers.append(packer)
     return data
+
+
+_WIDE: Final = 1  # msgpack's type of an extension: an integer of more than 64 bits, two's complement, big-endian
+
+
+def packed_wide(value: object) -> bytes:
+    """`value`, encoded as part of a frame, with integers of any size. Only a supervisor sends such a value, in the
+    arguments of a call: no frame of a cell may have an extension. Raises Unpackable."""
+    try:
+        return msgpack.Packer(default=extended).pack(value)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Unpackable(f"the message cannot be encoded: {error}") from error
+
+
+def extended(value: object) -> msgpack.ExtType:
+    """msgpack's `default`: an integer of more than 64 bits as an extension. Raises TypeError for other values."""
+    if type(value) is not int:
+        raise TypeError(f"a {type(value).__name__} cannot be encoded")
+    return msgpack.ExtType(_WIDE, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+
+
+def integer(code: int, data: bytes) -> object:
+    """msgpack's `ext_hook`: the integer of an extension that a supervisor sent."""
+    return int.from_bytes(data, "big", signed=True) if code == _WIDE else msgpack.ExtType(code, data)
 
 
 def encode(fields: Sequence[object], limits: WireLimits, last: bytes = b"") -> list[Buffer]:
@@ -263,7 +287,7 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
 def decode_trusted(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """As `decode`, for a body that the supervisor wrote and has checked."""
     try:
-        fields = _unpack(body)
+        fields = _unpack(body, ext_hook=integer)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
     return fields if fields.__class__ is list else _not_an_array()

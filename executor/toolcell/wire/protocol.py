@@ -29,12 +29,15 @@ from .frames import (
     Field,
     FrameDecoder,
     TooLarge,
+    Unpackable,
     Violation,
     WireLimits,
     decode_trusted,
     encode,
     encode_report,
     encoded_bytes,
+    integer,
+    packed_wide,
 )
 from .messages import (
     KIND_OF,
@@ -136,11 +139,13 @@ class SupervisorLink:
             raise LocalProtocolError(f"Call cannot be sent while {self.state.value}.")
         seq = self.seq + 1
         # This may raise, and then the state is unchanged.
-        if packed is None:
-            fields = (_CALL_KIND, seq, call_id, tool, context, arguments)
-            buffers = encode(fields, self._limits)
-        else:
-            buffers = encode((_CALL_KIND, seq, call_id, tool, context, None), self._limits, last=packed)
+        fields = (_CALL_KIND, seq, call_id, tool, context)
+        try:
+            buffers = encode((*fields, None if packed else arguments), self._limits, packed or b"")
+        except TooLarge:
+            raise
+        except Unpackable:
+            buffers = encode((*fields, None), self._limits, last=packed_wide(arguments))
         self.seq = seq
         self._frames = self._report_bytes = self._last_request = 0
         self.state = CALLED
@@ -266,7 +271,7 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
 
 
 _HEADER_BYTES: Final = HEADER.size
-_unpacked = cast("Callable[[Buffer], list[Any]]", unpackb)
+_unpack = cast("Callable[..., list[Any]]", unpackb)
 
 
 class CellLink:
@@ -311,7 +316,7 @@ class CellLink:
         if self._partial or self.state is CALLED:
             return None
         try:
-            call = Call(*_unpacked(data[_HEADER_BYTES:])[1:])
+            call = Call(*_unpack(data[_HEADER_BYTES:], ext_hook=integer)[1:])
         except (ValueError, TypeError):  # `receive` returns the violation
             return None
         self.seq = call[0]

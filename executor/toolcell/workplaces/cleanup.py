@@ -22,14 +22,14 @@ from toolcell_sandbox.protected import matcher
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, Seen
 
-from .record import DRAFTS, MAX_BYTES, OUTPUTS, QUARANTINE, InFlight, Inode, Left, read
+from .record import DRAFTS, MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
 from .runtime import RuntimeDirectory, try_lock
 
 _log = logging.getLogger("toolcell")
 WITHIN_S = 10.0
 """The time limit of the whole cleanup, in seconds. The next supervisor does the rest."""
 PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
-_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, QUARANTINE, DRAFTS)}  # mkdtemp's
+_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, DRAFTS)}  # mkdtemp's
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -176,8 +176,8 @@ def _is_newly_there(path: str, flight: InFlight) -> bool:
 
 
 def _remove(kind: str, path: str, inode: Inode) -> None:
-    """Remove a directory that a supervisor made. A quarantine is removed only if it is empty. Raises PermissionError if
-    name, owner, mode or inode are not those of such a directory. Every step uses descriptors.
+    """Remove a directory that a supervisor made. Raises PermissionError if name, owner, mode or inode are not those of
+    such a directory. Every step uses descriptors.
     """
     parent_path, name = os.path.split(path)
     try:
@@ -199,27 +199,12 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
         if not is_ours or not _NAMES[kind].fullmatch(name) or (info.st_dev, info.st_ino) != inode:
             raise PermissionError(errno.EPERM, "it is not the directory that the supervisor made", path)
         for entry in os.listdir(fd):
-            _remove_entry(kind, fd, entry)
-        try:
-            os.rmdir(name, dir_fd=parent)
-        except OSError as error:
-            if kind != QUARANTINE or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
+            walker.remove(entry, fd)
+        os.rmdir(name, dir_fd=parent)
     finally:
         os.close(parent)
         if fd >= 0:
             os.close(fd)
-
-
-def _remove_entry(kind: str, parent: int, name: str) -> None:
-    if kind != QUARANTINE:
-        walker.remove(name, parent)
-    elif stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-        try:
-            os.rmdir(name, dir_fd=parent)  # removes only an empty quarantine
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
 
 
 def _whole(fd: int) -> bytes:

@@ -27,7 +27,7 @@ VERSION = 1
 REWRITE_BYTES = 256 * 1024
 """A record that is longer than this, and than four times its size after the last rewrite, is rewritten."""
 MAX_BYTES = 64 * 1024 * 1024
-OUTPUTS, QUARANTINE, DRAFTS = "outputs", "quarantine", "drafts"
+OUTPUTS, DRAFTS = "outputs", "drafts"
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h: the clock of file timestamps
 
 Inode = tuple[int, int]
@@ -143,11 +143,6 @@ class RunRecord:
         if self._fd >= 0:
             info = os.lstat(path)
             self._note(("directory", path), _line("directory", kind, path, info.st_dev, info.st_ino))
-
-    def quarantine(self, path: str) -> None:
-        """Note the temporary quarantine, if there is one. Repeated calls have no effect."""
-        if path and ("directory", path) not in self._lines:
-            self.directory(QUARANTINE, path)
 
     def drafts(self, path: str) -> None:
         """Note a directory for copies of git's settings."""
@@ -292,7 +287,7 @@ def read(raw: bytes) -> Left:
     since: dict[int, int] = {}
     for line in map(_items, lines[1:]):
         match line:
-            case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE, DRAFTS):
+            case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, DRAFTS):
                 directories.append((kind, _absolute(path), (device, inode)))
             case ["cgroup", str(path), int(device), int(inode)]:
                 cgroups.append((_absolute(path), (device, inode)))

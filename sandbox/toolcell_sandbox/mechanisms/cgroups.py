@@ -16,9 +16,12 @@ from toolcell_sandbox.kernel.syscalls import write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
+_TCP_LIMIT, _TCP_PEAK = "memory.kmem.tcp.limit_in_bytes", "memory.kmem.tcp.max_usage_in_bytes"
 _AHEAD_BYTES = 4 * MIB  # memory of a call process that is forked ahead while another one runs
 _COUNTERS_BYTES = 448  # read from a file of counters: ours are near its start, and longer reads cost a malloc
 _NUMBER_BYTES = 64  # read from a file with one number
+TCP_SHARE = 8
+"""On v1, TCP and UDP buffers are limited apart from other memory: to this part of `memory_bytes`, at least 16 MiB."""
 _FILES = ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
 
 
@@ -52,6 +55,8 @@ class Cgroup:
                 self._write("memory", "memory.swap.max", "0")
         elif "memory" in self._directories:
             self._set_v1_memory(memory)
+            if self._has("memory", _TCP_LIMIT):  # without a limit, these buffers are not even counted
+                self._write("memory", _TCP_LIMIT, str(max(16 * MIB, limits.memory_bytes // TCP_SHARE)))
         if self._has("pids", "pids.max"):
             self._write("pids", "pids.max", pids)
         self._limited_to = wanted
@@ -123,6 +128,17 @@ class Cgroup:
                 raise
             return False
         return True
+
+    def socket_peak(self) -> int:
+        """The peak of TCP and UDP buffers in bytes, where v1 counts them apart from other memory; else 0. Only cells
+        with a network are asked for it, so no descriptor is kept for it."""
+        return int(read_file(f"{self._directories['memory']}/{_TCP_PEAK}")) if self._has("memory", _TCP_PEAK) else 0
+
+    def reset_socket_peak(self) -> None:
+        """Reset `socket_peak`. Raises OSError."""
+        if self._has("memory", _TCP_PEAK):
+            with open(f"{self._directories['memory']}/{_TCP_PEAK}", "wb", buffering=0) as file:
+                file.write(b"0")
 
     def cpu_s(self) -> float | None:
         """CPU seconds of all processes that ever ran in the group; None if they are not counted."""

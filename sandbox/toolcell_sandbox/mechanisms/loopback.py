@@ -7,13 +7,16 @@ connections. So a process outside of the cell accepts the cell's connections, th
 import errno
 import socket
 import struct
+from contextlib import suppress
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.kernel.syscalls import write_file
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _IFREQ = struct.Struct("16sH22x")
 BACKLOG = 128
+_TCP_BUFFERS = "4096 65536 212992"  # least, first and most bytes of a connection's buffer, each way; by default 10 MiB
 
 
 def listen(host: str, port: int) -> int:
@@ -24,6 +27,9 @@ def listen(host: str, port: int) -> int:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             _name, flags = _IFREQ.unpack(ioctl(listener, _SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0)))
             ioctl(listener, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
+            for name in ("tcp_rmem", "tcp_wmem"):
+                with suppress(SandboxError):  # a container whose /proc/sys is read-only
+                    write_file(f"/proc/sys/net/ipv4/{name}", _TCP_BUFFERS, step="bound TCP buffers")
             listener.bind((host, port))
             listener.listen(BACKLOG)
             listener.setblocking(False)

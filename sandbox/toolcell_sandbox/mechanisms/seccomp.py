@@ -48,6 +48,7 @@ MAP_HUGETLB = 0x40000
 MSG_FASTOPEN = 0x20000000
 PR_SET_DUMPABLE = 4
 RLIMIT_CORE = 4
+SOL_SOCKET = 1
 EPERM, EACCES, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT
 HIGH = 8
 """Added to the index of an argument, it means the argument's high word."""
@@ -97,7 +98,8 @@ WATCH_REFUSED: Refusal = (
 class Check:
     """Decides a system call by the low words of its arguments; a test with `HIGH` reads the high word.
 
-    The call is refused if every test holds. A test is (argument, operator, value); "!=" is allowed.
+    The call is refused if every test holds. A test is (argument, operator, value); "!=" is allowed. With `error` 0 it
+    returns success and does nothing.
     """
 
     names: str
@@ -119,6 +121,20 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1038),), EPERM, "F_SET_FILE_RW_HINT stays with a shared open file"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
+    # F_OFD_SETLK, F_OFD_SETLKW. As on a kernel before 3.15: callers take flock or POSIX locks.
+    *(
+        Check(
+            "fcntl",
+            ((1, "==", command),),
+            errno.EINVAL,
+            "OFD locks are kernel memory of nobody: /proc/locks names no process",
+        )
+        for command in (37, 38)
+    ),
+    # A larger buffer is memory that only a cgroup counts. Error 0 is a success that changes nothing: programs ask for a
+    # size, and none insists on it (socket(7): the kernel clamps it anyway).
+    Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 7)), 0, "SO_SNDBUF: the buffer keeps its default size"),
+    Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 8)), 0, "SO_RCVBUF: the buffer keeps its default size"),
     # The kernel sends the owner of a file SIGIO, or the signal of its choice, which is checked as kill(2) is: with the
     # same uid, of a cell's init and its next call process too. Without an owner, O_ASYNC and FIOASYNC do nothing.
     Check("fcntl", ((1, "==", 8),), EPERM, "F_SETOWN has the kernel signal another process"),

@@ -1,3 +1,4 @@
+import re as _re
 from typing import Any as _Any
 
 from langchain_core.language_models import BaseChatModel as _Model
@@ -7,10 +8,14 @@ from langchain_core.messages import ToolMessage as _ToolMessage
 from langchain_core.outputs import ChatGeneration as _Generation
 from langchain_core.outputs import ChatResult as _Result
 
-_CALLS = [
-    {"name": "write_file", "args": {"file_path": "/hello.py", "content": "print(6 * 7)"}, "id": "c1"},
-    {"name": "execute", "args": {"command": "python3 hello.py"}, "id": "c2"},
-]
+
+def _calls(messages: list[_Message]) -> list[_Any]:
+    """What it does, by absolute paths in the project that the system prompt names."""
+    (root,) = _re.findall(r"The project is in ([^\n]+)\.", str(messages[0].content))
+    return [
+        {"name": "write_file", "args": {"file_path": f"{root}/hello.py", "content": "print(6 * 7)"}, "id": "c1"},
+        {"name": "execute", "args": {"command": f"python3 {root}/hello.py"}, "id": "c2"},
+    ]
 
 
 class _Scripted(_Model):
@@ -24,10 +29,11 @@ class _Scripted(_Model):
         return self
 
     def _generate(self, messages: list[_Message], *_arguments: _Any, **_options: _Any) -> _Result:
+        calls = _calls(messages)
         done = [one for one in messages if isinstance(one, _ToolMessage)]
         said = (
-            _AIMessage("", tool_calls=[_CALLS[len(done)]])
-            if len(done) < len(_CALLS)
+            _AIMessage("", tool_calls=[calls[len(done)]])
+            if len(done) < len(calls)
             else _AIMessage(str(done[-1].content))
         )
         return _Result(generations=[_Generation(message=said)])

@@ -71,6 +71,7 @@ async def test_the_console_approves_only_a_yes(terminal: Terminal, typed: str, a
     shown = terminal.output.getvalue()
     for part in ("agent/s1 wants to call pay", "Pay 5", "+b", "amount = 5", "it is elevated"):
         assert part in shown
+    assert shown.endswith("Approve? Enter denies. [y/N] ")
     assert "\x1b" not in shown
 
 
@@ -78,7 +79,7 @@ async def test_blanks_push_nothing_off_the_screen(terminal: Terminal) -> None:
     asked = replace(request(), arguments={"command": "git status" + " " * 2500 + "; echo PWNED"})
 
     async def act() -> None:
-        await terminal.type("y\n", after="Approve? [y/N] ")
+        await terminal.type("y\n", after="Approve? Enter denies. [y/N] ")
 
     assert isinstance(await while_asking(lambda: terminal.channel.approve(asked), act), Approved)
     assert r'command = "git status\{2,500 spaces}; echo PWNED"' in terminal.output.getvalue()
@@ -113,7 +114,7 @@ async def test_a_request_that_no_screen_holds_is_approved_after_its_last_page_on
     assert isinstance(denied, Denied) and len(shown) == pages + 1
     approved, shown = await answered(*["y\n"] * (pages + 1))
     assert approved == Approved()
-    assert not any("Approve?" in page for page in shown[:-1]) and shown[-1].endswith("Approve? ")
+    assert not any("Approve?" in page for page in shown[:-1]) and shown[-1].endswith("Approve? Enter denies. ")
     whole = "".join(line.removeprefix("  … ") for page in shown[1:] for line in page.splitlines()[:-1])
     assert whole.replace("Approve? ", "") == asked.text.replace("\n", "")
     assert all(len(line) <= 80 for line in shown[1].splitlines()) and len(shown[1].splitlines()) <= 24

@@ -54,3 +54,15 @@ async def test_a_channel_in_memory_is_answered_by_the_program() -> None:
     assert isinstance(channel, Approver)
     assert await while_asking(lambda: channel.approve(asked), approve) == Denied("not today")
     assert not isinstance(InMemoryChannel(approves=False), Approver)
+
+
+async def test_a_channel_in_memory_drops_the_oldest_messages_when_they_are_too_large() -> None:
+    channel = InMemoryChannel()
+    first = await channel.send("one", sender="a")
+    for _ in range(200):
+        await channel.react(first, "x" * 1000, sender="a")
+    assert len(channel.messages[0].reactions) == 100
+    for number in range(40):
+        await channel.upload(str(number), bytes(4 * 1024 * 1024), media_type="a/b", sender="a")
+    assert sum(len(each.data or b"") for each in channel.messages) <= 64 * 1024 * 1024
+    assert [each.text for each in channel.messages] == [str(number) for number in range(25, 40)]

@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import re
 import ssl
 import threading
 import time
@@ -12,12 +13,13 @@ from typing import Any
 import anyio
 import pytest
 from tests.helpers import PATIENCE_S, until
+from tests.journal.test_redaction import spellings
 
 from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResponse
 from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
-from toolcell.backends.http.redaction import Redaction
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
+from toolcell.redaction import CREDENTIAL, Redaction
 
 from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback
 
@@ -227,6 +229,28 @@ async def test_an_answer_that_repeats_the_request_does_not_show_the_credential(a
     assert headers["x-echo"] == "Bearer [credential]" and TOKEN not in str(headers)
     assert (await ask("GET", api.url("/zip"))).body == b"<[credential]>"
     assert TOKEN not in str(ask.records)
+
+
+async def test_events_that_arrive_in_pieces_do_not_show_the_credential(api: Api) -> None:
+    """Each byte is sent on its own, and one piece ends within each spelling."""
+    spelled = spellings(TOKEN)
+    body = "".join(f"data: {each}\n\n" for each in spelled.values()).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    api.routes["/"] = raw(head, *(body[at : at + 1] for at in range(len(body))))
+    ask, seen = Asking(everything(api), **keyed(api)), bytearray()
+
+    async def listen() -> None:
+        while (events := await ask.requester.events(1)) is not None:
+            seen.extend(events)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        answer = await ask.requester.watched(1, "GET", api.url(), {}, b"")
+    for text in (bytes(seen).decode(), answer.body.decode()):
+        lines = [line for line in text.split("\n") if line]
+        assert lines and all(line.count(CREDENTIAL) >= 1 for line in lines)
+        assert not re.search("s3cret|(?i:73%33|0033|#x33|#51)", text)
+    assert answer.body.count(b"data: ") == len(spelled)
 
 
 PRIVATE = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1", "::ffff:10.0.0.1", "100.64.0.1", "0.0.0.0"]

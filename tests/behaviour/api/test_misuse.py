@@ -2,8 +2,10 @@
 
 import functools
 import inspect
+import pickle
 import re
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,6 +50,9 @@ OPENED = [
     ({"kind": 3}, "no session kind 3. There are: 'main', 'branch', 'worker'."),
     ({"workspace": None}, "workspace is not a path: None. Pass the path of a directory."),
     ({"workspace": "a\0b"}, "workspace is not a path"),
+    ({"workspace": ""}, "workspace is empty. Pass the path of a directory, or '.' for the current one."),
+    ({"workspace": "~/x"}, "workspace begins with '~', which is not expanded here: '~/x'. Pass os.path.expanduser("),
+    ({"workspace": Path("~ada")}, "or './~ada' for a directory of that name."),
     ({"agent_id": 3}, "agent_id is not a text: 3. Pass a str"),
     ({"session_id": 3}, "session_id is not a text: 3"),
     ({"channel": 3}, "channel is not a Channel: 3. Pass an object with send()."),
@@ -248,3 +253,20 @@ def test_a_blocking_session_says_that_its_supervisor_has_ended(tmp_path: Path) -
         with _refused("The supervisor is not running"):
             ask()
     session.close()  # it has been closed with its supervisor
+
+
+@pytest.mark.anyio
+async def test_each_supervisor_names_the_other_where_it_is_entered_as_that_one() -> None:
+    with _refused("event loop, use toolcell.blocking.Supervisor"), cast("Any", Supervisor()):
+        pass
+    with _refused("needs `with Supervisor(…) as supervisor:`. In an async function, use toolcell.Supervisor"):
+        async with cast("Any", blocking.Supervisor()):
+            pass
+
+
+def test_what_cannot_be_sent_to_another_process_says_why_and_what_to_do_instead(session: Session) -> None:
+    with _refused("A Session cannot be copied or sent to another process: its cells belong to the process that star"):
+        ForkingPickler.dumps(session)  # as multiprocessing does
+    for one in (session._inner, Supervisor(), blocking.Supervisor()):
+        with _refused("cannot be copied or sent to another process"):
+            pickle.dumps(one)

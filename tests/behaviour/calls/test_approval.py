@@ -198,6 +198,7 @@ async def test_no_answer_in_time_is_a_denial_and_the_call_has_its_own_time(super
         session = await supervisor.open_session("main", workspace=workspace)
         error = (await session.call("destroy", {"what": "it"})).error
         assert isinstance(error, PermissionDenied) and error.reason == "expired"
+        assert error.message.endswith("Nobody approved the call within 0.1 s.")
     async with supervise(TOOLS, approver=Slow()) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         result = await session.call("destroy", {"what": "it"}, timeout=0.45)

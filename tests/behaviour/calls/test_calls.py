@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,6 +90,11 @@ def report(ctx: ToolContext, steps: int) -> str:
     return "reported"
 
 
+def echo_aloud(text: str) -> None:
+    """Print the text."""
+    print(text)
+
+
 def time_left(ctx: ToolContext) -> float:
     """Return the remaining seconds."""
     return ctx.remaining()
@@ -130,6 +136,7 @@ TOOLS: list[Tool[..., Any] | Callable[..., Any]] = [
     attempts,
     tool(count, needs=WRITE),
     report,
+    echo_aloud,
     time_left,
     tool(misbehaving.sleep_for_ever, timeout=0.3),
     tool(search_many, needs=MEMORY),
@@ -346,6 +353,51 @@ async def test_the_log_of_a_tool_is_heard_by_the_caller(main: Session) -> None:
     heard: list[object] = []
     await main.call("report", {"steps": 2}, on_log=lambda *said: heard.append(said))
     assert heard == [("warning", "done with it", {"steps": 2})]
+
+
+CELL: ContextVar[str] = ContextVar("CELL", default="that of the supervisor")
+"""The cell of a notebook, as its kernel keeps it: what a callback prints is shown below it."""
+
+
+class Heard:
+    """Callbacks that note the context variable, before and after they wait."""
+
+    def __init__(self) -> None:
+        self.cells: list[tuple[str, str]] = []
+
+    def now(self, *said: object) -> None:
+        self.cells.append((str(said[0]), CELL.get()))
+
+    async def later(self, *said: object) -> None:
+        self.now(*said)
+        await anyio.sleep(0)
+        with anyio.move_on_after(0.001):
+            await anyio.sleep_forever()
+        self.now(*said)
+
+
+async def test_callbacks_run_in_the_context_of_the_call(main: Session) -> None:
+    heard = Heard()
+    CELL.set("first")
+    await main.call("report", {"steps": 1}, on_progress=heard.later, on_log=heard.now)
+    CELL.set("second")
+    await main.call("echo_aloud", {"text": "a"}, on_output=heard.later)
+    with anyio.fail_after(PATIENCE_S):
+        while heard.cells.count(("step 0", "first")) < 2:
+            await anyio.sleep(0.01)
+    assert set(heard.cells) == {("step 0", "first"), ("warning", "first"), ("stdout", "second")}
+
+
+def test_callbacks_of_a_blocking_session_run_in_the_context_of_the_call(tmp_path: Path) -> None:
+    heard = Heard()
+    with toolcell.blocking.Supervisor([report, echo_aloud]) as supervisor:
+        session = supervisor.open_session("main", workspace=tmp_path)
+        copy_context().run(CELL.set, "of another context")
+        token = CELL.set("first")
+        session.call("report", {"steps": 1}, on_progress=heard.now, on_log=heard.now)
+        session.call("echo_aloud", {"text": "a"}, on_output=heard.now)
+        CELL.reset(token)
+    assert set(heard.cells) == {("step 0", "first"), ("warning", "first"), ("stdout", "first")}
 
 
 async def test_a_listener_that_raises_harms_nobody(main: Session) -> None:

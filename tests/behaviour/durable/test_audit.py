@@ -1,8 +1,10 @@
 """What the journal says of each call to an operator: who asked, who allowed it, what it touched, and no secrets."""
 
+import os
 import re
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,27 +13,33 @@ from typing import Any
 import anyio
 import pytest
 from tests.journal.records import HOSTILE
+from tests.journal.test_redaction import spellings
 
 from toolcell import (
     ApprovalRequest,
     Approved,
     Capability,
+    ExecutionError,
+    HostContext,
     PermissionTier,
     PolicyRule,
     Profile,
+    RecentJournal,
     Record,
+    RequestDenied,
     Supervisor,
     TierPolicy,
     ToolCall,
     ToolContext,
     UsageError,
+    host_tool,
     module_toolset,
     tool,
 )
 from toolcell.journal.reading import JournalReader
 from toolcell.journal.story import story_of
 from toolcell.state import StateDirectory
-from toolcell.testing.backends import ListMemory
+from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Supervise = Callable[..., Supervisor]
@@ -158,6 +166,62 @@ async def test_what_a_tool_prints_or_raises_of_its_secrets_is_not_kept(
     assert "hunter2" not in (tmp_path / "state" / "journal.log").read_bytes().decode("latin-1")
     assert "saved with [redacted]" in story(tmp_path / "state", "works")
     assert "[redacted] is wrong" in story(tmp_path / "state", "fail")
+
+
+@tool(needs={Capability.CHANNEL, Capability.MEMORY_WRITE}, uses={Capability.HTTP})
+def gossip(ctx: ToolContext, password: str, account: dict[str, str], how: str) -> None:
+    """Tell the password, the account's key and the key of the environment in every way but a result."""
+    for secret in (password, account["api_key"], os.environ["SERVICE_TOKEN"]):
+        for said in (secret, spellings(secret)[how], "x" * 1_990 + secret):
+            ctx.log(f"logging in with {said}", sent=said, more=[{"header": f"X-Key: {said}"}])
+            ctx.progress(f"logging in with {said}")
+        ctx.require.channel.send(f"logged in with {spellings(secret)[how]}")
+        ctx.require.memory_writer.store(f"{secret} worked")
+        try:
+            assert ctx.http is not None
+            ctx.http.request("GET", f"https://api.example.org/{spellings(secret)['percent, all special']}")
+        except RequestDenied:
+            pass
+        print(spellings(secret)[how])
+    raise RuntimeError(f"{password} and {account['api_key']} and {os.environ['SERVICE_TOKEN']} do not work")
+
+
+@host_tool
+def gossip_here(ctx: HostContext, password: str) -> None:
+    """Log the password."""
+    ctx.log(f"logging in with {password}", sent=password)
+
+
+@pytest.mark.parametrize("how", ["plain", "JSON for HTML", "percent, lower case", "HTML, hexadecimal", "base64"])
+async def test_what_a_tool_tells_of_its_secrets_while_it_runs_is_not_kept(
+    supervise: Supervise, workspace: Path, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    secrets = {"password": "hunter2+of/ann", "api_key": "k-81c4&of=ann", "SERVICE_TOKEN": "t-54f2/of+main"}
+    profile = Profile.for_kind("main").replace(env={"SERVICE_TOKEN": secrets["SERVICE_TOKEN"]})
+    arguments: dict[str, Any] = {"password": secrets["password"], "account": {"api_key": secrets["api_key"]}}
+    beside = RecentJournal()
+    async with supervise([gossip, gossip_here], state=tmp_path / "state", journal=beside) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, channel=ListChannel(), profile=profile)
+        said: list[str] = []
+        gossiped = await session.call(
+            "gossip", {**arguments, "how": how}, on_log=lambda _level, message, _fields: said.append(message)
+        )
+        assert isinstance(gossiped.error, ExecutionError) and "do not work" in gossiped.error.message
+        assert f"logging in with {secrets['password']}" in said  # a program reads what its tools log
+        assert (await session.call("gossip_here", {"password": secrets["password"]})).error is None
+    kept = records(tmp_path / "state")
+    counts = Counter(record.kind for record in kept)
+    assert (counts["log"], counts["operation"], counts["http"]) == (10, 9, 3)
+    for place in (
+        repr(kept),
+        repr(list(beside)),
+        caplog.text,
+        (tmp_path / "state" / "journal.log").read_text("latin-1"),
+    ):
+        for secret in secrets.values():
+            for spelled in spellings(secret).values():
+                assert spelled not in place
 
 
 async def test_an_operation_that_fails_is_recorded_and_one_with_an_effect_before_it_begins(

@@ -157,6 +157,23 @@ PACKAGED = """
 """
 
 
+@pytest.mark.parametrize("field", ["readable", "writable"])
+async def test_git_works_in_a_linked_work_tree_if_the_profile_names_the_repository(
+    supervisor: Supervisor, tmp_path: Path, field: str
+) -> None:
+    repository, linked = tmp_path / "project", tmp_path / "linked"
+    git(tmp_path, "init", "-q", str(repository))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "first")
+    git(repository, "worktree", "add", "-q", str(linked))
+    profile = PATIENT.replace(**{field: (str(repository / ".git"),)})
+    for kind, opened in (("without", PATIENT), (field, profile)):
+        session = await supervisor.open_session("main", workspace=linked, profile=opened)
+        command = f"touch new && git add new && git {WHO} commit -qm second; git log --format=%s"
+        output: Any = (await session.call("shell", {"command": command})).unwrap()
+        said = {"without": "", "readable": "first\n", "writable": "second\nfirst\n"}[kind]
+        assert (output["stdout"], output["exit_code"]) == (said, 0 if said else 128), output
+
+
 async def test_archives_are_unpacked_whole(sh: Sh, workspace: Path, quarantine: Path) -> None:
     with tarfile.open(workspace / "thing-1.tar.gz", "w:gz") as archive:
         for path in PACKAGED.split():
@@ -181,3 +198,11 @@ async def test_npm_installs_packages_with_all_that_they_ship(sh: Sh, workspace: 
         "&& test -f node_modules/p8/conftest.py"
     )
     assert (workspace / "node_modules/p3/.vscode/settings.json").exists() and not quarantine.exists()
+
+
+async def test_java_compiles_and_runs_a_program(sh: Sh, workspace: Path) -> None:
+    (workspace / "A.java").write_text(
+        "public class A { public static void main(String[] a) { System.out.println(7); } }"
+    )
+    small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"
+    assert (await sh(f"JAVA_TOOL_OPTIONS='{small}' javac A.java 2>&1 && java {small} A")).strip().endswith("7")

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def strange_signals(workspace: str) -> Found:
     return plain(workspace)
 
 
-def narrow_umask(workspace: str) -> Found:
-    os.umask(0o777)
+def with_umask(umask: int, workspace: str) -> Found:
+    os.umask(umask)
     found = plain(workspace)
     found["mode"] = (Path(workspace) / "b.txt").stat().st_mode & 0o777
     return found
@@ -180,10 +181,11 @@ def runs(pid: int) -> bool:
 STATES: dict[str, Callable[[str], Found]] = {
     state.__name__: state
     for state in (
-        plain, started, interpreter, closed_streams, strange_signals, narrow_umask, twice, other_children,
+        plain, started, interpreter, closed_streams, strange_signals, twice, other_children,
         reaped_by_others, forked,
     )
 }  # fmt: skip
+STATES |= {f"umask_{umask:o}": partial(with_umask, umask) for umask in (0o777, 0o077, 0o027, 0o002, 0)}
 
 if __name__ == "__main__":
     print(json.dumps(STATES[sys.argv[1]](sys.argv[2])))

@@ -42,10 +42,15 @@ def test_closed_standard_streams_stay_closed_and_no_channel_takes_their_place(wo
     assert found["streams"] == ["closed"] * 3
 
 
-def test_the_embedder_s_umask_is_not_the_cells(workspace: Path) -> None:
-    found = embedded("narrow_umask", workspace)
+@pytest.mark.parametrize(
+    ("umask", "mode"), [(0o777, 0o600), (0o077, 0o600), (0o027, 0o640), (0o002, 0o664), (0, 0o664)]
+)
+def test_files_of_a_call_have_the_mode_of_the_embedders_umask_but_others_never_write(
+    workspace: Path, umask: int, mode: int
+) -> None:
+    found = embedded(f"umask_{umask:o}", workspace)
     assert_works(found)
-    assert found["mode"] == 0o644
+    assert found["mode"] == mode
 
 
 def test_the_embedder_s_other_children_are_its_own(workspace: Path) -> None:

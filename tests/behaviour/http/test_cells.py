@@ -4,6 +4,7 @@ import ctypes
 import json
 import logging
 import os
+import re
 import ssl
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.backends.http.conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
+from tests.journal.test_redaction import spellings
 
 from toolcell import (
     BrokeredHttp,
@@ -182,6 +184,17 @@ async def test_a_tool_without_network_or_key_asks_an_api(api: Api, workspace: Pa
         assert TOKEN not in str(echoed) and "[credential]" in echoed[2]
         nowhere(journal)
         assert TOKEN not in repr(session) + session.profile.explain() + str(session.profile.to_wire())
+
+
+async def test_an_answer_shows_no_part_of_the_key_however_the_api_spells_it(api: Api, workspace: Path) -> None:
+    spelled = spellings(TOKEN)
+    api.routes["/"] = reply("\n".join(spelled.values()).encode())
+    async with a_session(api, workspace) as (session, journal):
+        _status, _headers, body = (await session.call("ask", {"method": "GET", "url": api.url()})).unwrap()
+        for name, line in zip(spelled, body.splitlines(), strict=True):
+            assert "[credential]" in line, name
+        assert not re.search("s3cret|(?i:73%33|0033|#x33|#51)", body)
+        nowhere(journal)
 
 
 async def test_an_api_by_tls_is_asked_under_its_name(tls_api: Api, workspace: Path) -> None:

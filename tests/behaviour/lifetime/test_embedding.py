@@ -156,7 +156,7 @@ def test_a_notebook_starts_in_one_cell_and_stops_in_another(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["42", "<Supervisor 1 tools · 0 sessions · not running>"]
+    assert json.loads(done.stdout) == ["42", "<Supervisor 1 tool · 0 sessions · not running>"]
 
 
 ENDS = {

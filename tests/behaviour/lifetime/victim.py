@@ -1,8 +1,7 @@
 """`python victim.py WORKSPACE [WORD...]`: a supervisor with a call in flight, which waits to be killed.
 
 When the call has made protected names, it prints what it has made, as JSON. The words: with `quarantine`, an earlier
-call fills a quarantine; with `empty`, a quarantine has an empty shelf; with `fork`, a forked child stays, and its pid
-is printed; with `idle`, no call is in flight.
+call fills a quarantine; with `fork`, a forked child stays, and its pid is printed; with `idle`, no call is in flight.
 """
 
 import json
@@ -48,9 +47,6 @@ async def main() -> None:
         quarantine = runtime_of(supervisor).protection.quarantine
         if "quarantine" in words:
             assert (await session.call("plant")).notices
-        if "empty" in words:
-            quarantine._shelf(str(workspace))
-            runtime_of(supervisor).record.quarantine(quarantine.made)
         forked = 0
         if "fork" in words:
             forked = os.fork()

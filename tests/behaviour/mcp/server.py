@@ -199,6 +199,34 @@ class Endless(Server):
         return {"tools": [], "nextCursor": "more"}
 
 
+class Stuck(Server):
+    """Ignores the cursor of a page."""
+
+    def on_tools_list(self, params: Message) -> Message:
+        return {"tools": TOOLS, "nextCursor": "more"}
+
+
+class Toolless(Server):
+    """Has tools, and does not declare that it has."""
+
+    def on_initialize(self, params: Message) -> Message:
+        return {**super().on_initialize(params), "capabilities": {"prompts": {}}}
+
+
+class StringIds(Server):
+    """Answers with the ids as texts."""
+
+    def answer(self, id: object, result: Any) -> None:
+        send({"id": str(id), "result": result})
+
+
+class Unversioned(Server):
+    """Answers without the version of JSON-RPC."""
+
+    def answer(self, id: object, result: Any) -> None:
+        print(json.dumps({"id": id, "result": result}), flush=True)
+
+
 class Forged(Server):
     """Answers other questions, answers twice, and answers before it is asked."""
 

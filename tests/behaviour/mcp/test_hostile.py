@@ -23,7 +23,7 @@ from toolcell.mcp import McpToolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_ahead")]
 Make = Callable[..., McpToolset]
-LATE = ("mute", "endless")
+LATE = ("mute",)
 """Those whose list ends at the deadline of the start."""
 
 
@@ -117,11 +117,24 @@ async def test_forged_reports_and_questions_with_strange_ids_reach_nobody(opened
     assert (await session.call("echo", {"text": "b"})).for_model() == "b"
 
 
-async def test_a_list_that_changes_on_each_page_and_never_ends_offers_nothing(opened: Opened, toolset: Make) -> None:
-    session = await opened(toolset("shifting"), toolset("honest"))
-    assert "echo" in await names(session)
+@pytest.mark.parametrize(
+    ("behaviour", "said", "offers"),
+    [
+        ("shifting", "its list of tools repeats", True),
+        ("stuck", "its list of tools repeats", True),
+        ("toolless", "does not declare the capability 'tools'", False),
+        ("stringids", "answer to initialize is malformed: its id is", False),
+        ("unversioned", 'answer to initialize is malformed: it lacks "jsonrpc"', False),
+    ],
+)
+async def test_a_list_or_an_answer_that_is_malformed_is_named_at_once_and_costs_no_other_tool(
+    opened: Opened, toolset: Make, behaviour: str, said: str, offers: bool
+) -> None:
+    session = await opened(toolset(behaviour, startup_s=PATIENCE_S, prefix="odd_"), toolset("honest"))
+    found = await names(session)
+    assert "echo" in found and ("odd_echo" in found) is offers
     (incident,) = opened.incidents
-    assert "more than 100 pages" in incident
+    assert said in incident
 
 
 async def test_a_server_that_floods_after_a_cancellation_is_ended(opened: Opened, toolset: Make) -> None:

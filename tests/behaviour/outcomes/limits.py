@@ -3,13 +3,16 @@
 `test_limits.py` runs it unchanged, as an ordinary user, and without cgroups.
 """
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -18,7 +21,7 @@ from typing import Any
 
 import anyio
 
-from toolcell import Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
+from toolcell import Capability, HostNetwork, Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
 from toolcell.testing import misbehaving as m
 
 MIB = 1024 * 1024
@@ -149,6 +152,79 @@ def _take(size: int) -> bytearray:
     return held
 
 
+def fill_sockets_in_children() -> str:
+    """Fill the buffers of 25 socket pairs in each of ten children for a while."""
+    for _ in range(10):
+        if os.fork() == 0:
+            pairs = [_filled_pair() for _ in range(25)]
+            time.sleep(2.0)
+            os._exit(len(pairs) - 25)
+    return "".join(str(os.wait()[1]) for _ in range(10))
+
+
+def ask_for_larger_buffers() -> bool:
+    """Ask for buffers of 4 MiB. Return whether four pairs take no more than with the default size."""
+    return sum(size for *_ends, size in [_filled_pair(4 * MIB) for _ in range(4)]) <= 8 * 256 * 1024
+
+
+def fill_connections() -> int:
+    """Fill the buffers of 24 TCP connections on the host's loopback for a while. Return the bytes in them."""
+    size, ends = 0, list[socket.socket]()
+    with socket.create_server(("127.0.0.1", 0), backlog=24) as listener:
+        for _ in range(24):
+            client = socket.socket()
+            client.connect(listener.getsockname())
+            ends += [client, listener.accept()[0]]
+    for end in ends:
+        end.setblocking(False)
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        for end in ends:
+            with contextlib.suppress(BlockingIOError):
+                size += end.send(bytes(256 * 1024))
+    return size
+
+
+def _filled_pair(asked: int = 0) -> tuple[socket.socket, socket.socket, int]:
+    """Two sockets with full buffers, and the bytes in them."""
+    ends, size = socket.socketpair(), 0
+    for end in ends:
+        end.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF) if asked else ():
+            end.setsockopt(socket.SOL_SOCKET, option, asked)
+        try:
+            while True:
+                size += end.send(bytes(32 * 1024))
+        except BlockingIOError:
+            pass
+    return *ends, size
+
+
+def spread_page_tables() -> str:
+    """Read a page in each 2 MiB of a mapping that is not writable: each needs a page table, and none is data."""
+    step, tables = 2 * MIB, 2 * BRIEF_BYTES // mmap.PAGESIZE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, tables * step, flags=flags, prot=mmap.PROT_READ) as held:
+        read = sum(held[number * step] for number in range(tables))
+        time.sleep(2.0)
+    return f"read {read}"
+
+
+def take_many_locks() -> str:
+    """Hold 500 POSIX locks on each of 40 files for a while."""
+    files = [os.open(f"/tmp/lock{number}", os.O_RDWR | os.O_CREAT) for number in range(40)]
+    for fd in files:
+        for start in range(1000, 0, -2):
+            fcntl.lockf(fd, fcntl.LOCK_EX, 1, start)
+    time.sleep(2.0)
+    return f"{len(files)} files"
+
+
+def take_many_locks_as_a_kept_process() -> str:
+    """As `take_many_locks`."""
+    return take_many_locks()
+
+
 def child_floods_the_output() -> str:
     """Print without end, in a child."""
     return in_a_child(lambda: m.flood_the_output())
@@ -263,7 +339,12 @@ def burn_in_the_second_turn() -> None:
         m.loop_for_ever()
 
 
-KEPT: list[Callable[[], object]] = [burn_in_turns, burn_in_turns_and_die, burn_in_the_second_turn]
+KEPT: list[Callable[[], object]] = [
+    burn_in_turns,
+    burn_in_turns_and_die,
+    burn_in_the_second_turn,
+    take_many_locks_as_a_kept_process,
+]
 KEPT_S = 0.2
 OWN = [
     again_after_a_refused_fork,
@@ -278,6 +359,11 @@ OWN = [
     children_take_too_much,
     children_take_too_much_for_a_moment,
     child_floods_the_output,
+    fill_sockets_in_children,
+    ask_for_larger_buffers,
+    fill_connections,
+    spread_page_tables,
+    take_many_locks,
     child_burns,
     pool_that_shares,
     work_in_children,
@@ -303,9 +389,18 @@ HOSTILE = [
 ]
 OTHERWISE: dict[str, dict[str, float]] = {
     "children_take_too_much_for_a_moment": {"memory_bytes": BRIEF_BYTES},
+    "fill_sockets_in_children": {"memory_bytes": BRIEF_BYTES},
+    "spread_page_tables": {"memory_bytes": BRIEF_BYTES},
+    "fill_connections": {"memory_bytes": BRIEF_BYTES},
     "pool_that_shares": {"memory_bytes": POOL_BYTES},
     "burn_in_short_children": {"cpu_s": BRIEF_S},
     "child_burns": {"cpu_s": BRIEF_S},
+}
+
+
+NEEDS = {
+    "spread_page_tables": {Capability.EXEC},  # without it, the address space is limited
+    "fill_connections": {Capability.NET},
 }
 
 
@@ -334,9 +429,13 @@ async def called(session: Session, name: str) -> dict[str, Any]:
 async def main(names: list[str]) -> None:
     """Make the calls one by one, with one supervisor."""
     widest = LIMITS.replace(memory_bytes=POOL_BYTES)  # a tool's own limits only narrow
-    profile = Profile.for_kind("main").replace(limits=widest)
+    profile = Profile.for_kind("main").replace(limits=widest, network=HostNetwork())
     tools: list[Tool[..., Any]] = [
-        tool(fn, limits={"memory_bytes": LIMITS.memory_bytes} | OTHERWISE.get(fn.__name__, {}))
+        tool(
+            fn,
+            limits={"memory_bytes": LIMITS.memory_bytes} | OTHERWISE.get(fn.__name__, {}),
+            needs=NEEDS.get(fn.__name__, ()),
+        )
         for fn in [*OWN, *HOSTILE]
     ]
     tools += [tool(fn, limits={"cpu_s": KEPT_S}, lifetime="session") for fn in KEPT]

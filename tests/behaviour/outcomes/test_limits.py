@@ -19,7 +19,7 @@ from tests.escape.machines import MACHINES, command_on
 
 from toolcell import Limits
 
-from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB, WORK_S
+from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB, POOL_BYTES, WORK_S
 
 pytestmark = pytest.mark.usefixtures("warm", "nothing_is_left_of_the_module")
 
@@ -32,7 +32,7 @@ def limit(resource: str, figure: float) -> Ends:
 
 
 MEMORY = limit("memory", LIMITS.memory_bytes)
-TABLE: dict[str, Ends | str] = {
+TABLE: dict[str, Ends | str | bool] = {
     # memory
     "eat_memory": MEMORY,
     "eat_memory_in_children": MEMORY,
@@ -40,6 +40,12 @@ TABLE: dict[str, Ends | str] = {
     "children_take_too_much": MEMORY,
     "child_asks_for_too_much": "MemoryError",
     "pool_that_shares": "000000",
+    # memory of the kernel
+    "fill_sockets_in_children": limit("memory", BRIEF_BYTES),
+    "ask_for_larger_buffers": True,
+    "spread_page_tables": limit("memory", BRIEF_BYTES),
+    "take_many_locks": MEMORY,
+    "take_many_locks_as_a_kept_process": limit("memory", POOL_BYTES),
     # processor
     "burn_in_short_children": limit("cpu", BRIEF_S),
     "child_burns": limit("cpu", BRIEF_S),
@@ -79,7 +85,7 @@ TURNS = {"burn_in_turns": 5, "burn_in_turns_and_die": 2, "burn_in_the_second_tur
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """What an account may lack of the time in the program, and as much of the time in the kernel, of each process."""
 ROUNDING = 1e-6  # of sums of ticks, which are no binary fractions
-ACCOUNTS = ["work_in_children", "hold_in_children", "claim_to_have_used_nothing"]
+ACCOUNTS = ["fill_connections", "work_in_children", "hold_in_children", "claim_to_have_used_nothing"]
 
 Called = Callable[[str], dict[str, dict[str, Any]]]
 machines = pytest.mark.parametrize("machine", [ROOT, ROOTLESS, NO_CGROUP] if os.geteuid() == 0 else [ROOTLESS])
@@ -113,6 +119,16 @@ def assert_ended(record: dict[str, Any], wanted: Ends | str | int) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_call_that_hits_a_limit_ends_with_its_name_and_figure(machine: str, name: str, called: Called) -> None:
     assert_ended(called(machine)[name], TABLE[name])
+
+
+@machines
+def test_the_buffers_of_connections_on_the_hosts_network_are_bounded_and_counted(machine: str, called: Called) -> None:
+    record = called(machine)["fill_connections"]
+    if machine == ROOT:  # as on v1, where the kernel stops a sender at an eighth of the memory, or at 16 MiB
+        assert_ended(record, record["output"])
+        assert 4 * MIB < record["output"] <= 20 * MIB and record["usage"]["memory_bytes"] > record["output"]
+    else:
+        assert_ended(record, limit("memory", BRIEF_BYTES))
 
 
 @machines

@@ -175,7 +175,7 @@ async def test_a_queue_that_is_full_says_when_to_try_again(
             refused = (await sessions[2].call("stay", {"seconds": 1.0}, timeout=9.0)).error
             tasks.cancel_scope.cancel()
         assert isinstance(refused, Overloaded) and refused.retry_after_s is not None
-        assert "1 calls are waiting already, 0 of them of this session, and it has no place left" in refused.message
+        assert "1 call waits already, 0 of them of this session, and it has no place left" in refused.message
 
 
 class Polite:

@@ -30,6 +30,7 @@ from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
+from toolcell_sandbox.quarantine import BLOCK_BYTES, MOST_BYTES
 from toolcell_sandbox.seen import NAME_CHARS
 
 pytestmark = [
@@ -184,6 +185,24 @@ async def test_no_name_can_be_written_by_shell(
         assert len(taken) == len(NAMES) and {path.read_text() for path in taken} == {"evil\n"}
 
 
+async def test_what_a_full_quarantine_drops_for_a_call_is_told(supervise: Any, workspace: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    old = full / "toolcell-abcdefgh"
+    old.mkdir(parents=True)
+    with open(old / ".envrc", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, MOST_BYTES - 2 * BLOCK_BYTES)  # with its shelf, room for one block
+    async with supervise(TOOLS, quarantine=full) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, profile=ALL)
+        result = await session.call("plant", {"path": ".envrc"})
+        assert told(result).endswith(
+            "; older entries of the quarantine that were deleted to keep it within its bounds: 1."
+        )
+        (record,) = supervisor.journal.of(kind="quarantined", call_id=result.call_id)
+        assert record.data["dropped"] == [str(old)] and not old.exists()
+        (finding,) = record.data["findings"]
+        assert Path(finding["place"]).read_text() == "evil"
+
+
 async def test_the_model_is_told_which_name_and_why_and_keeps_the_result(
     session: Session, supervisor: Supervisor, quarantine: Path, workspace: Path
 ) -> None:
@@ -201,7 +220,14 @@ async def test_the_model_is_told_which_name_and_why_and_keeps_the_result(
     finding = {
         "path": f"{workspace}/.mcp.json", "name": "/.mcp.json", "what": "made", "why": why, "place": str(place),
     }  # fmt: skip
-    assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "unchecked": "", "stuck": ""}
+    assert record.data == {
+        "tool": "plant",
+        "found": 1,
+        "findings": [finding],
+        "dropped": [],
+        "unchecked": "",
+        "stuck": "",
+    }
     assert not journal.of(kind="denied", call_id=result.call_id)
 
 

@@ -1,6 +1,7 @@
 """Sessions: which session may open which, the effect of closing, private state, and state for children."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -239,8 +240,24 @@ async def test_a_tool_that_changes_its_config_changes_a_copy(shared: Supervisor,
 async def test_a_supervisor_says_what_is_wrong_with_its_use(workspace: Path) -> None:
     with pytest.raises(UsageError, match="not running"):
         await Supervisor().open_session("main", workspace=workspace)
-    with pytest.raises(UsageError, match="Two tools"):
+    with pytest.raises(UsageError, match=r"Two tools are named 'remember': \S+:remember and \S+:configured\. Rename"):
         Supervisor([tool(remember), tool(configured, name="remember")])
+    twice: list[Callable[[], None]] = []
+    for _ in range(2):
+        if not twice:
+
+            def again() -> None:
+                """The first."""
+        else:
+
+            def again() -> None:
+                """The second."""
+
+        again.__qualname__ = "again"  # as in a module that defines it twice
+        twice.append(again)
+    lines = "\\.py:{}\\) and .*\\.py:{}\\)\\. Rename".format(*(one.__code__.co_firstlineno for one in twice))
+    with pytest.raises(UsageError, match=f"Two tools are named 'again': .*{lines}"):
+        Supervisor(twice)
     for options in ({"standby": 2}, {"max_cells": 0}):
         with pytest.raises(UsageError):
             Supervisor(**options)  # type: ignore[arg-type]

@@ -130,6 +130,152 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
+HELD = """
+    import collections, contextlib, contextvars, ctypes, dataclasses, enum, functools, sqlite3, weakref
+    from types import SimpleNamespace
+    from typing import Annotated, Generic, NamedTuple, NewType, ParamSpec, TypeVar, TypeVarTuple
+
+    import typing_extensions
+    from pydantic import BaseModel, Field, TypeAdapter
+    from toolcell import tool
+
+    UserId = NewType("UserId", int)
+    UserIds = list[Annotated[UserId, Field(ge=1)]]
+    P = ParamSpec("P")
+    T = TypeVar("T", bound="Base")
+    Ts = TypeVarTuple("Ts")
+    Named = typing_extensions.TypeAliasType("Named", dict[str, T], type_params=(T,))
+
+    def double(x):
+        return x * 2
+
+    @functools.lru_cache
+    def cached(x):
+        return double(x)
+
+    @functools.lru_cache(maxsize=3, typed=True)
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    @contextlib.contextmanager
+    def manager():
+        yield 4
+
+    class Base:
+        @functools.lru_cache
+        def tripled(self, x):
+            return x * 3
+
+    class Of(Generic[P]):
+        pass
+
+    class Pair(NamedTuple):
+        a: int = 1
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Frozen:
+        a: int = 1
+
+    class Level(enum.IntEnum):
+        LOW = 1
+
+    class Model(BaseModel):
+        a: UserId = UserId(1)
+
+    class Failed(Exception):
+        def __init__(self, text, code):
+            super().__init__(text, code)
+            self.code = code
+
+    FAILED = Failed("no", 3)
+    ADAPTER = TypeAdapter(UserIds)
+    COUNTS = collections.defaultdict(lambda: 7)
+
+    class Sentinel:
+        def __reduce__(self):
+            return "SENTINEL"
+
+    class Lost(Exception):
+        def __init__(self, text, code):
+            super().__init__(text)
+
+    class Made:
+        def __new__(cls, a):
+            return super().__new__(cls)
+
+    class Odd:
+        def __getstate__(self):
+            return 3
+
+    SENTINEL, LOST, MADE, ODD = Sentinel(), Lost("no", 3), Made(1), Odd()
+    LIBRARY = ctypes.CDLL(None)
+    DATABASE = sqlite3.connect(":memory:")
+    VARIABLE = contextvars.ContextVar("VARIABLE")
+    WEAK = weakref.ref(double)
+"""
+TRAVELS: dict[str, object] = {
+    "cached(3), cached(3), cached.cache_info().hits": [6, 6, 1],
+    "fibonacci(30), fibonacci.cache_parameters()['maxsize']": [832040, 3],
+    "Base().tripled(2)": 6,
+    "UserId(3), UserId.__name__": [3, "UserId"],
+    "TypeAdapter(UserIds).validate_python([1])": [1],
+    "P.__name__, Of[[int]].__name__": ["P", "Of"],
+    "T.__name__, Ts.__name__": ["T", "Ts"],
+    "TypeAdapter(Named[int]).validate_python({'a': '1'})": {"a": 1},
+    "manager().__enter__()": 4,
+    "Pair().a, Frozen().a, Level.LOW, Model().a": [1, 1, 1, 1],
+    "FAILED.code, FAILED.args": [3, ["no", 3]],
+    "ADAPTER.validate_python(['2'])": [2],
+    "COUNTS['a']": 7,
+}
+if sys.version_info >= (3, 12):
+    HELD += """
+    type Ids = list[UserId]
+    type Tree = dict[str, Tree] | int
+
+    def first[V](values: list[V]) -> V:
+        return values[0]
+"""
+    TRAVELS |= {"TypeAdapter(Ids).validate_python(['4'])": [4], "first([5])": 5}
+NEVER_TRAVELS = {
+    "SENTINEL": "pickled by its name",
+    "LOST": "cannot make a Lost again.*'code'.*super",
+    "MADE": "cannot make a Made again",
+    "ODD": "the state of a Odd",
+    "LIBRARY": "a loaded library",
+    "DATABASE": "sqlite3.Connection",
+    "VARIABLE": "ContextVar",
+    "WEAK": "weakref",
+} | ({"Tree": "recursion"} if sys.version_info >= (3, 12) else {})
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module that no cell can import, with a tool for each row of the two tables."""
+    text = textwrap.dedent(HELD)
+    for index, expression in enumerate((*TRAVELS, *NEVER_TRAVELS)):
+        text += f"@tool\ndef use_{index}(id: UserId = 1) -> object:\n    return {expression}\n"
+    (tmp_path / "held_by_a_script.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import held_by_a_script  # type: ignore[import-not-found]
+
+    yield held_by_a_script
+    held_by_a_script.DATABASE.close()
+    sys.modules.pop("held_by_a_script")
+
+
+def test_what_a_script_holds_works_in_a_cell_or_is_refused_when_the_supervisor_starts(
+    held: Any, workspace: Path
+) -> None:
+    tools = [getattr(held, f"use_{index}") for index in range(len(TRAVELS) + len(NEVER_TRAVELS))]
+    with Supervisor(tools[: len(TRAVELS)], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        for index, (expression, value) in enumerate(TRAVELS.items()):
+            assert session.call(f"use_{index}", {"id": 2}).unwrap() == value, expression
+    for one, (name, says) in zip(tools[len(TRAVELS) :], NEVER_TRAVELS.items(), strict=True):
+        _refused([one], f"'{name}'.*{says}")
+
+
 def _refused(tools: list[Any], says: str) -> None:
     with pytest.raises(UsageError, match=says), Supervisor(tools, standby=0):
         pass

@@ -127,6 +127,26 @@ async def test_a_name_that_is_not_unicode_does_not_hide_the_other_files(main: Se
     assert [match["path"] for match in found["matches"]] == ["bad\\xff.txt", "old.txt"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"caf\w+", [1, 5]),
+        ("na.ve", [1]),
+        (r"\d+", [3]),
+        ("(?i)привет", [2]),
+        (r"^\w+$", [4]),
+        (r"\u00e9\b", [1]),
+        ("[а-я]+", [2]),
+    ],
+)
+async def test_lines_in_any_script_and_encoding_are_found(
+    main: Session, project: Path, pattern: str, lines: list[int]
+) -> None:
+    (project / "text").write_bytes("café naïve\r\nПРИВЕТ мир\r\n١٢٣ digits\r\n日本語\r\n".encode() + b"cafs \xe9")
+    found = await output_of(main, "grep", pattern=pattern, path="./text")
+    assert [(match["path"], match["line"]) for match in found["matches"]] == [("text", line) for line in lines]
+
+
 async def test_a_worker_cannot_patch(main: Session, project: Path) -> None:
     worker = await main.open_child(SessionKind.WORKER)
     assert {"list", "glob", "grep"} <= {tool.name for tool in await worker.tools()}
@@ -207,6 +227,19 @@ def test_each_tool_has_a_preview_annotations_an_output_schema_and_examples(proje
         changes = tool.name == "apply_patch"
         assert declaration.tier is (PermissionTier.WORKSPACE if changes else PermissionTier.READ_ONLY)
         assert declaration.annotations.destructive is changes
+
+
+async def test_the_shell_is_bash_says_so_and_takes_commands_of_1_mib(main: Session, project: Path) -> None:
+    (declared,) = (tool for tool in await main.tools() if tool.name == "shell")
+    assert declared.parameters_schema["properties"]["command"]["description"] == "The command, for /bin/bash."
+    before, after = "wc -c <<'E'\n", "\nE\necho ${BASH##*/}"
+    command = before + "x" * (1_048_576 - len(before + after)) + after
+    assert (await output_of(main, "shell", command=command))["stdout"].split()[1] == "bash"
+    longer = await main.call("shell", {"command": f"{command} "})
+    assert longer.error is not None and "has 1,048,577 bytes, and at most 1,048,576 can be run" in longer.error.message
+    longest = await main.call("shell", {"command": "x" * 20_000_000})  # more than a call carries
+    assert longest.error is not None and "has 20,000,0" in longest.error.message
+    assert "holds at most " in longest.error.message and "write what is large to a file" in longest.error.message
 
 
 async def test_a_repository_is_searched_as_git_grep_does(main: Session, project: Path) -> None:

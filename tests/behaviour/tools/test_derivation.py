@@ -106,7 +106,7 @@ INTEGER = {"type": "integer"}
 
 
 def taking(annotation: Any) -> Any:
-    def takes(value: Any) -> None: ...
+    def takes(value: Any, beside: int = 0) -> None: ...
 
     takes.__annotations__["value"] = annotation
     return tool(takes)
@@ -319,6 +319,8 @@ def test_a_signature_that_a_model_cannot_fill_is_refused(fn: Any, says: str) -> 
     [
         (range, r"'value' has no JSON Schema.*<class 'range'>\. Use JSON types"),
         (Callable[[], int], "'value' has no JSON Schema"),
+        (type[int], "'value' has no JSON Schema: No JSON is a class"),
+        (list[type[int] | None], "'value' has no JSON Schema: No JSON is a class"),
         (Final[int], "'value' is Final or a ClassVar.*Write the type that is inside it"),
         (ClassVar[int], "'value' is Final or a ClassVar"),
         (Literal[Colour.RED], "'value' is a Literal of enum members.*Use the enum itself"),

@@ -4,6 +4,7 @@ numbers.
 
 import ctypes
 import math
+import multiprocessing
 import os
 import random
 import secrets
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,16 @@ def speak_and_crash(word: str) -> None:
     os.abort()
 
 
+def start_a_program(how: str) -> None:
+    """Start a program, or use what starts one."""
+    if how == "subprocess":
+        subprocess.run(["true"], check=True)
+    elif how == "spawn":
+        multiprocessing.get_context("spawn").Process(target=print).start()
+    else:
+        SharedMemory(create=True, size=100)
+
+
 def tally(name: str, amount: int = 1, then: str = "") -> int:
     """Add to a number that this process keeps; then crash or hang, if `then` says so."""
     _state[name] = _state.get(name, 0) + amount
@@ -220,6 +232,18 @@ async def test_a_function_of_the_users_own_reaches_its_cell(
 ) -> None:
     result = await main.call(name, arguments)
     assert result.unwrap() == output
+
+
+@pytest.mark.parametrize("how", ["subprocess", "spawn", "shared memory"])
+async def test_the_error_of_a_program_that_may_not_start_names_the_missing_capability(
+    supervise: Callable[..., Supervisor], workspace: Path, how: str
+) -> None:
+    async with supervise([start_a_program]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("start_a_program", {"how": how})
+    assert result.error is not None and result.error.message.startswith(
+        "PermissionError: [Errno 13] Permission denied: a tool starts programs only with Capability.EXEC: "
+    )
 
 
 def test_functions_of_main_and_of_a_module_beside_it_reach_their_cells(tmp_path: Path, workspace: Path) -> None:

@@ -266,7 +266,7 @@ async def test_the_status_lists_the_nodes(supervise: Supervise, workspace: Path,
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("double", {"number": 1})
         with anyio.fail_after(PATIENCE_S):
-            while "1 sessions" not in (said := await anyio.to_thread.run_sync(_status, tmp_path / "state")):
+            while "1 session" not in (said := await anyio.to_thread.run_sync(_status, tmp_path / "state")):
                 await anyio.sleep(0.2)
     assert len(re.findall(r"^node .* up, ", said, re.MULTILINE)) == 2
 

@@ -92,8 +92,13 @@ def test_a_list_that_is_none_or_too_long_is_an_error_of_the_toolset() -> None:
     for wrong in lists:
         with pytest.raises(ToolsetError, match="malformed"):
             register().take(wrong)
-    with pytest.raises(ToolsetError, match="501 tools"):
-        register().take([entry(f"a{number}") for number in range(501)])
+    with pytest.raises(ToolsetError, match="511 tools"):
+        register().take([entry(f"a{number}") for number in range(511)])
+
+
+def test_words_about_the_whole_list_are_told_beside_its_tools() -> None:
+    tools, problems = register().take([entry("a"), {PROBLEM: "its list of tools repeats"}])
+    assert [tool.name for tool in tools] == ["a"] and problems == ["its list of tools repeats"]
 
 
 def test_a_server_that_always_has_new_names_runs_out_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

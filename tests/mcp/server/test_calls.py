@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -18,6 +19,7 @@ from tests.helpers import PATIENCE_S, until
 from toolcell import SessionInfo, Supervisor, Tool, Toolset, ToolsetError, UsageError, host_tool
 from toolcell.mcp import ServerBounds, ToolServer
 from toolcell.mcp.server.principal import PrincipalServer
+from toolcell.mcp.server.reports import Reports
 from toolcell.supervisor import runtime_of
 
 from .examples import TOOLS, pay
@@ -584,3 +586,14 @@ async def test_a_server_that_ends_while_a_session_is_opened_leaves_none(
     assert len(refused) == 1 and "The server has ended" in refused[0] and sessions_of(supervisor) == []
     with pytest.raises(UsageError, match="not running"):
         await server.principal("bob")
+
+
+def test_log_messages_that_wait_for_a_client_are_bounded_in_bytes() -> None:
+    reports = Reports(cast("Any", None), "a", "debug", 256)  # nobody sends them
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            reports.log("info", "message", {"data": str(number) * 1024 * 1024})
+        assert tracemalloc.get_traced_memory()[0] < 5 * 1024 * 1024
+    finally:
+        tracemalloc.stop()

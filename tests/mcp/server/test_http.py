@@ -1,9 +1,10 @@
 """The server over HTTP on loopback, with the SDK's client and with hostile ones."""
 
 import json
+import resource
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -284,22 +285,54 @@ async def test_a_token_is_in_no_message_and_in_no_repr(serve: Serve, caplog: pyt
     assert not any(token in line for line in ours for token in (ANN, BOB))
 
 
-async def test_connections_without_a_request_do_not_shut_out_clients(
+async def test_half_open_requests_without_a_token_keep_no_principal_out(serve: Serve) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    headers = {**HEADERS, "Authorization": f"Bearer {ANN}"}
+    async with (
+        serve(tokens=TOKENS) as url,
+        httpx2.AsyncClient(timeout=PATIENCE_S) as known,
+        httpx2.AsyncClient(timeout=PATIENCE_S) as new,
+        AsyncExitStack() as stack,
+    ):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_096), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await known.post(url, json=INITIALIZE, headers=headers)).status_code == 200
+        idle = [
+            await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0))
+            for _ in range(1_100)
+        ]
+        for number, each in enumerate(idle):
+            with suppress(anyio.BrokenResourceError):  # closed, for it has waited for longest
+                if number % 2:  # one answer, and then the begin of another request
+                    await each.send(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                await each.send(b"GET")
+        for http in (known, new):
+            assert (await http.post(url, json=INITIALIZE, headers=headers)).status_code == 200
+
+
+async def test_a_stranger_takes_the_place_of_the_oldest_one_of_the_fullest_address(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.mcp.server.http.MAX_OPEN", 6)
-    monkeypatch.setattr("toolcell.mcp.server.http.HEAD_S", 5.0)
+    monkeypatch.setattr("toolcell.mcp.server.connections.MAX_STRANGERS", 3)
     async with serve(tokens=TOKENS) as url, AsyncExitStack() as stack:
         port = httpx2.URL(url).port or 0
-        for number in range(6):
-            idle = await anyio.connect_tcp("127.0.0.1", port)
-            await stack.enter_async_context(idle)
-            if number % 2:  # one answer, and then the begin of another request
-                await idle.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nG")
-        headers = {**HEADERS, "Authorization": f"Bearer {ANN}"}
-        async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
-            while (await http.post(url, json=INITIALIZE, headers=headers)).status_code != 200:
-                await anyio.sleep(0.1)  # the six are not closed yet
+        idle = [
+            await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port, local_host=host))
+            for host in ("127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.3")
+        ]
+        with anyio.fail_after(PATIENCE_S), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await idle[1].receive()
+        for each in (idle[0], idle[2], idle[3]):
+            await each.send(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert (await each.receive()).startswith(b"HTTP/1.1 401")
+
+
+async def test_a_connection_without_a_request_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcell.mcp.server.connections.HEAD_S", 0.2)
+    async with serve(tokens=TOKENS) as url, await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as idle:
+        await idle.send(b"GET /mcp HTTP/1.1\r\n")
+        with anyio.fail_after(PATIENCE_S), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await idle.receive()
 
 
 async def test_the_head_of_a_request_is_bounded(serve: Serve) -> None:
@@ -311,7 +344,7 @@ async def test_the_head_of_a_request_is_bounded(serve: Serve) -> None:
             raise AssertionError("10 MB of headers were taken")
 
 
-async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> None:
+async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve() as url, httpx2.AsyncClient(timeout=PATIENCE_S) as http:
         large = rpc("initialize", **INITIALIZE["params"] | {"capabilities": {"experimental": {"x" * 100_000: {}}}})
         assert (await http.post(url, json=large, headers=HEADERS)).status_code == 413
@@ -321,6 +354,10 @@ async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve) -> N
         for length, is_taken in ((2_000, True), (1_000_000, False)):
             told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + "a" * length), headers=known)
             assert ("URI has at most" not in told.text) is is_taken
+        monkeypatch.setattr("toolcell.mcp.server.listening.URIS_CHARS", 5_000)
+        for letter, is_taken in (("a", True), ("b", True), ("c", False), ("b", True)):
+            told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + letter * 2_000), headers=known)
+            assert ("too long together" not in told.text) is is_taken
 
 
 async def test_a_request_of_many_small_objects_is_refused(serve: Serve) -> None:

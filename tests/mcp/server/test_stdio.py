@@ -206,6 +206,8 @@ def test_what_the_server_itself_prints_is_no_message(tmp_path: Path) -> None:
         (["--stdio", "nowhere:TOOLS"], "no 'nowhere:TOOLS'"),
         (["--stdio", "nowhere_at_all"], "no module 'nowhere_at_all'"),
         (["--stdio", TARGET, "--workspace", "/nowhere/at/all"], "workspace"),
+        (["--stdio", TARGET, "--workspace", "~/x"], "workspace begins with '~', which is not expanded here"),
+        (["--stdio", TARGET, "--workspace", ""], "workspace is empty"),
         (["--http", TARGET, "--host", "0.0.0.0"], "--tokens"),
         (["--http", TARGET, "--tokens", "/nowhere"], "/nowhere"),
         (["--http", TARGET, "--tokens-env", "NOT_THERE"], "NOT_THERE"),

@@ -110,7 +110,7 @@ async def test_a_task_runs_on_and_has_its_result_later(supervisor: Supervisor, t
         assert told["statusMessage"] == "counting" and "result" not in told
         over = await request.until_over(begun["taskId"])
         assert over["status"] == "completed"
-        assert over["result"]["structuredContent"] == {"result": "counted"}
+        assert over["result"]["content"] == [{"type": "text", "text": "counted"}]
 
 
 async def test_a_task_takes_no_answer_from_its_arguments_and_asks_one_who_declines_once(
@@ -209,6 +209,34 @@ async def test_tasks_are_bounded_and_belong_to_their_principal(
         assert (await request("tools/call", name="count", arguments={"seconds": 0}))["resultType"] == "task"
 
 
+@tool(metadata=mcp_metadata(task="optional"))
+def letters_later(number: int, text: str = "") -> str:
+    """Return letters, as a task."""
+    return "x" * number
+
+
+@pytest.mark.anyio
+@pytest.mark.few_on_trio
+async def test_what_tasks_keep_is_bounded_in_bytes(tmp_path: Path) -> None:
+    bounds = ServerBounds(kept_bytes=1_000_000)
+    async with (
+        Supervisor([count, letters_later, pay_later, note_later]) as supervisor,
+        connected(supervisor, tmp_path, approve_by_elicitation=True, bounds=bounds) as request,
+    ):
+        waits = await request("tools/call", name="note_later", arguments={"text": "x" * 600_000})
+        with pytest.raises(MCPError, match="Too many tasks"):
+            await request("tools/call", name="note_later", arguments={"text": "x" * 600_000})
+        begun = await request("tools/call", name="letters_later", arguments={"number": 500_000})
+        over = await request.until_over(begun["taskId"])
+        assert over["status"] == "failed" and "its result of" in over["error"]["message"]
+        await request("tasks/cancel", taskId=waits["taskId"])
+        with anyio.fail_after(PATIENCE_S):
+            while (await request("tasks/get", taskId=waits["taskId"]))["status"] != "cancelled":
+                await anyio.sleep(0.05)
+        begun = await request("tools/call", name="letters_later", arguments={"number": 400_000})
+        assert (await request.until_over(begun["taskId"]))["status"] == "completed"
+
+
 @tool(metadata=mcp_metadata(task="optional"), timeout=60.0, needs={Capability.WRITE})
 def write_slowly(ctx: ToolContext, seconds: float) -> str:
     """Write a file, slowly."""
@@ -269,7 +297,7 @@ async def test_tasks_are_found_after_the_server_was_killed(tmp_path: Path) -> No
     ):
         request = Requests(client)
         told = await request("tasks/get", taskId=done)
-        assert told["status"] == "completed" and told["result"]["structuredContent"] == {"result": "counted"}
+        assert told["status"] == "completed" and told["result"]["content"][0]["text"] == "counted"
         outcomes = {}
         for task in (asking, reading, writing):
             told = await request("tasks/get", taskId=task)

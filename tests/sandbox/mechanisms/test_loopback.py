@@ -89,6 +89,16 @@ except OSError as error:
     assert any_cell(code).value == [[], "not found"]
 
 
+def test_a_proxied_cell_has_connections_with_small_buffers(any_cell: Any) -> None:
+    """Its namespace has limits of its own for TCP, of which the first figures are seen here."""
+    code = """
+import json, socket
+with socket.socket() as stream:
+    print(json.dumps([stream.getsockopt(socket.SOL_SOCKET, way) for way in (socket.SO_SNDBUF, socket.SO_RCVBUF)]))
+"""
+    assert any_cell(code, profile=PROXIED).value == [65_536, 65_536]
+
+
 @pytest.mark.parametrize("profile", [PROXIED, HOST], ids=["proxied", "host"])
 def test_without_the_grant_a_policy_counts_for_nothing(any_cell: Any, profile: CellProfile) -> None:
     code = "import json, socket\ntry: socket.socket()\nexcept OSError as error: print(json.dumps(error.errno))"

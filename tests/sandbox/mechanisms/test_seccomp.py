@@ -197,6 +197,17 @@ def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
         assert check.reason and set(check.names.split()) <= known
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_a_socket_keeps_its_buffers_and_a_lock_belongs_to_a_process(machine: str, high: int) -> None:
+    for option in range(64):  # 7 and 8: SO_SNDBUF and SO_RCVBUF. Success, and nothing is done
+        wanted = refuse(0) if option in (7, 8) else ALLOW
+        assert _answer(machine, "setsockopt", 3, high | 1, high | option) == wanted
+        assert _answer(machine, "setsockopt", 3, high | 41, high | option) == ALLOW
+    for command, wanted in ((5, ALLOW), (6, ALLOW), (7, ALLOW), (36, ALLOW), (37, refuse(22)), (38, refuse(22))):
+        assert _answer(machine, "fcntl", 3, high | command) == wanted
+
+
 def test_the_filter_is_short_for_every_call() -> None:
     for machine in MACHINES:
-        assert len(program(machine, allow_exec=False)) // 8 < 500
+        assert len(program(machine, allow_exec=False)) // 8 < 550

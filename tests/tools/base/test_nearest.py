@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell_tools.base.diffs import diff_of_replacements
+from toolcell_tools.base.diffs import Replacement, diff_of_replacements
 from toolcell_tools.base.nearest import nearest
 
 
@@ -44,5 +44,5 @@ def test_the_time_is_bounded_for_texts_that_repeat(lines: list[str], wanted: lis
 
 def test_a_diff_of_very_many_replacements_counts_the_lines() -> None:
     text = "a\n" * 300_000
-    diff = diff_of_replacements("x", text, list(range(0, len(text), 2)), "a", "b\nc")
+    diff = diff_of_replacements("x", text, [Replacement(at, at + 1, "b\nc") for at in range(0, len(text), 2)])
     assert diff == "--- a/x\n+++ b/x\n[… 300,000 lines become 600,000; too many to compare …]"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from toolcell_tools.coding.patch import FileChange, Hunk, parsed
+from toolcell_tools.coding.hunks import FilePatch
+from toolcell_tools.coding.patch import parsed
 from toolcell_tools.failures import ToolFailure
 
 BLANK = " "
@@ -53,30 +54,35 @@ index 1234567..89abcde 100644
 """
 
 
+def shape(patch: FilePatch) -> tuple[str, str, list[str]]:
+    """Names, and the lines of all hunks with their signs."""
+    return patch.old, patch.new, [f"{sign}{text}" for hunk in patch.hunks for sign, text in hunk.lines]
+
+
 def test_a_marked_patch_adds_updates_moves_and_deletes() -> None:
-    assert parsed(MARKED) == [
-        FileChange("", "new.txt", [Hunk([], ["one", "", "two"])]),
-        FileChange(
-            "src/a.py",
-            "src/b.py",
-            [
-                Hunk(["        return 1", ""], ["        return 2", ""], "def f(self):"),
-                Hunk(["last"], ["end"], at_end=True),
-            ],
-        ),
-        FileChange("old.txt", "", []),
+    added, updated, deleted = parsed(MARKED)
+    assert shape(added) == ("", "new.txt", ["+one\n", "+\n", "+two\n"])
+    lines = ["-        return 1\n", "+        return 2\n", " \n", "-last\n", "+end\n"]
+    assert shape(updated) == ("src/a.py", "src/b.py", lines)
+    assert [(hunk.anchors, hunk.at_end) for hunk in updated.hunks] == [
+        (("class A:", "def f(self):"), False),
+        ((), True),
     ]
+    assert shape(deleted) == ("old.txt", "", [])
 
 
 def test_a_unified_diff_is_read_as_patch_reads_it() -> None:
     changed, added, removed = parsed(UNIFIED)
-    assert (changed.old, changed.new) == ("src/a.py", "src/a.py")
-    assert changed.hunks == [
-        Hunk(["one", "two", "", "- dashes"], ["one", "2", "", "- dashes"], "class A:", 1),
-        Hunk(["nine"], ["nine", "ten"], "", 9, ends_without_newline=True),
-    ]
-    assert (added.old, added.new, added.hunks[0].old, added.hunks[0].new) == ("", "new.txt", [], ["new"])
-    assert (removed.old, removed.new) == ("old.txt", "")
+    lines = [" one\n", "-two\n", "+2\n", " \n", "-- dashes\n", "+- dashes\n", " nine\n", "+ten"]
+    assert shape(changed) == ("src/a.py", "src/a.py", lines)
+    assert [(hunk.new_start, hunk.counted) for hunk in changed.hunks] == [(1, False), (9, True)]
+    assert shape(added) == ("", "new.txt", ["+new\n"])
+    assert shape(removed) == ("old.txt", "", ["-old\n"])
+
+
+def test_removed_lines_that_begin_with_dashes_are_no_header() -> None:
+    (changed,) = parsed("--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- a/y\n-b\n+++ b/y\n+c\n")
+    assert shape(changed) == ("x", "x", ["--- a/y\n", "-b\n", "+++ b/y\n", "+c\n"])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +97,18 @@ def test_a_unified_diff_is_read_as_patch_reads_it() -> None:
         ("*** Begin Patch\n*** Update File: a\n@@\nxyz\n*** End Patch", "begins with ' ', '-' or '\\+'"),
         ("*** Begin Patch\n*** Update File: a\n@@\n*** End Patch", "a hunk has lines"),
         ("*** Begin Patch\n*** Delete File: a\n*** Delete File: a\n*** End Patch", "twice"),
-        ("--- a/x\nhello", r"'\+\+\+ ' comes after"),
+        ("*** Begin Patch\n*** Update File: a\n*** End Patch", "the update of 'a' has no hunk"),
+        ("diff --git a/.git/x b/.git/x\nnew file mode 100644\n", "a path that git does not have"),
+        ("diff --git a/../x b/../x\nnew file mode 100644\n", "a path that git does not have"),
+        ("--- a/x\nhello", "changes no file"),
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n a\n", "no line that begins with '-' or '\\+'"),
+        ("diff --cc x\n--- a/x\n+++ b/x\n@@@ -1 -1 +1 @@@\n--a\n++b\n", "combined diff"),
+        ("diff --git a/x b/x\nindex 1..2 100644\nBinary files a/x and b/x differ\n", "'x' is binary"),
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\nBinary files a/y and b/y differ\n", "a binary file"),
+        ("diff --git a/x b/x\nnew file mode 120000\n", "'x' is a symbolic link"),
+        ("diff --git a/x b/x\nindex 1..2 160000\n--- a/x\n+++ b/x\n", "'x' is a submodule"),
+        ("diff --git x x\n--- x\n+++ x\n@@ -1 +1 @@\n-a\n+b\n", "has no name"),
+        ("diff --git a/x b/x\nindex 1..2 100644\n", "has a header, and no change"),
         ("--- a/x\n+++ b/x\nhello", "begins with '@@'"),
     ],
 )

@@ -12,28 +12,73 @@ from toolcell_tools.failures import ToolFailure
 
 PATTERNS = [
     "needle", "n..dle", "^a", "b$", "^$", r"\bfoo\b", "a*", "[^b]c", r"\s", r"a\s+b", "x|y", "(ab)+", r"\x41", "é+",
-    "[éü]", "ß$", "a{2}", "^", "$", r"\.", "a?b+", ".", r"\W\w", "(?s)a.b", "a\nb",
+    "[éü]", "ß$", "a{2}", "^", "$", r"\.", "a?b+", ".", r"\W\w", "(?s)a.b", "a\nb", r"\Aa", r"b\Z", "a(?!b)", "(?<!a)b",
+    r"a\s*+$", "(?>a|ab)c", "(?-m:^a)", "(?a)caf\\w+", "(?i)NEEDLE", "(?m)^b", r"\B", r"(a)\1", r"\d+", r"caf\w+",
+    "na.ve", "caf.$", r"\S{3}$", "[^a-z ]", r"^\W", "[а-я]+", r"\u00e9", "\ufffd", "日.語", r"[\s\S]b", r"(?<=\s)a",
+    "k", "ſ", "(?x)a b",
 ]  # fmt: skip
+WORDS = [
+    "needle",
+    "foo",
+    "café",
+    "naïve",
+    "ß",
+    "é",
+    "ПРИВЕТ",
+    "привет",
+    "日本語",
+    "١٢",
+    "ſK",
+    "a",
+    "b",
+    "ab",
+    "aa",
+    "x",
+    "A",
+    ".",
+]
+ENDS = ["\n", "\r\n", " ", "\t", "\r", "\u00a0", "\x1c", "\u2028", "\ufeff", ""]
 
 
-def by_line(pattern: str, text: str) -> list[tuple[int, str]]:
-    lines = text.split("\n")
+def by_line(pattern: str, flags: int, data: bytes) -> list[tuple[int, str]]:
+    """The lines of the decoded text in which Python's `re` finds the pattern."""
+    text = data.decode(errors="replace")
+    lines = text.removeprefix("\ufeff").split("\n")
     if lines[-1] == "":
         lines.pop()
-    found = re.compile(pattern, re.MULTILINE | re.ASCII * pattern.isascii())
-    return [(number, line) for number, line in enumerate(lines, 1) if found.search(line.removesuffix("\r"))]
+    plain, found = [line.removesuffix("\r") for line in lines], re.compile(pattern, flags).search
+    return [(number, line) for number, line in enumerate(plain, 1) if found(line)]
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.sampled_from(PATTERNS), st.text(alphabet="abcnedl xyA.\n\réüß\0foo", max_size=60))
-def test_the_lines_are_those_that_match_by_themselves(pattern: str, text: str) -> None:
-    data, searcher = text.encode(), Searcher.of(pattern)
-    found = [(line.number, data[line.start : line.end].decode()) for line in searcher.lines(data)]
-    expected = by_line(pattern, text)
-    if pattern.isascii() and any(not line.isascii() for _number, line in [*found, *expected]):
-        return  # an ASCII pattern is matched with bytes: a dot is one byte of a letter
-    assert found == expected
-    assert not found or searcher.may_find(data)
+@settings(max_examples=1000, deadline=None)
+@given(
+    pattern=st.sampled_from(PATTERNS) | st.lists(st.sampled_from([*PATTERNS, *WORDS]), max_size=3).map("".join),
+    ignore_case=st.booleans(),
+    pieces=st.lists(st.sampled_from([*WORDS, *ENDS]) | st.text(max_size=2), max_size=12),
+    bytes_after=st.sampled_from([b"", b"\xe9", b"caf\xe9\n\xff", b"\xe2\x82\nb"]),
+)
+def test_the_lines_are_those_in_which_re_finds_the_expression(
+    pattern: str, ignore_case: bool, pieces: list[str], bytes_after: bytes
+) -> None:
+    data = "".join(pieces).encode(errors="replace") + bytes_after
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = by_line(pattern, re.IGNORECASE * ignore_case, data)
+        except re.error:
+            with pytest.raises(ToolFailure, match="is not a regular expression"):
+                Searcher.of(pattern, ignore_case=ignore_case)
+            return
+    searcher = Searcher.of(pattern, ignore_case=ignore_case)
+    assert [(line.number, line.text()) for line in searcher.lines(data)] == expected
+    assert not expected or searcher.may_find(data)
+
+
+@pytest.mark.parametrize("pattern", [r"\s+b", "a[^c]*", "(?s)a.*", "b$", r"\Ab"])
+def test_a_long_file_is_searched_in_time_that_grows_with_its_size(pattern: str) -> None:
+    data = b"a\n" * 400_000 + b" b\n" + b"\n" * 200_000
+    expected = by_line(pattern, 0, data)
+    assert [(line.number, line.text()) for line in Searcher.of(pattern).lines(data)] == expected
 
 
 @settings(max_examples=300, deadline=None)

@@ -5,10 +5,12 @@ type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level
 Anthropic: "Define tools", "JSON Schema limitations", and the errors "input_schema does not support oneOf, allOf,
 or anyOf at the top level", "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
 Gemini: reference of FunctionDeclaration, Schema and responseJsonSchema; errors "properties: should be non-empty
-for OBJECT type", "items: missing field", "only 'enum' and 'date-time' are supported for STRING type".
+for OBJECT type", "items: missing field", "only 'enum' and 'date-time' are supported for STRING type", "enum[0]: cannot
+be empty", "required[0]: property is not defined".
 MCP: schema of the specification, 2025-11-25.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -62,6 +64,7 @@ def check(mode: str, tool: dict[str, Any]) -> None:
     """Raise AssertionError where a tool breaks a rule of its dialect."""
     dialect = mode.partition(" ")[0]
     assert isinstance(tool, dict)
+    json.dumps(tool, allow_nan=False)
     {"openai_chat": chat, "openai_responses": responses, "anthropic": anthropic, "gemini": gemini, "mcp": mcp}[dialect](
         tool
     )
@@ -87,6 +90,7 @@ def _openai(function: dict[str, Any]) -> None:
     assert not root.keys() & {"oneOf", "anyOf", "allOf", "enum", "const", "not"}
     for node in nodes(root):
         assert "array" not in _types(node) or "items" in node
+        _valid(node)
     if function.get("strict"):
         _openai_strict(root)
 
@@ -128,6 +132,8 @@ def anthropic(tool: dict[str, Any]) -> None:
     assert root["type"] == "object"
     assert not root.keys() & {"oneOf", "anyOf", "allOf"}
     assert all(re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", name) for name in root["properties"])
+    for node in nodes(root):
+        _valid(node)
     if not tool.get("strict"):
         return
     for node in nodes(root):
@@ -153,6 +159,7 @@ def gemini(function: dict[str, Any]) -> None:
     assert not {"response", "responseJsonSchema"} <= function.keys()
     for node in nodes(function.get("responseJsonSchema", {})):
         assert node.keys() <= GEMINI_JSON, node
+        _gemini(node)
     for node in nodes(function["response"]) if "response" in function else ():
         _openapi(node)
     if "parametersJsonSchema" in function:
@@ -162,6 +169,7 @@ def gemini(function: dict[str, Any]) -> None:
             assert node.keys() <= GEMINI_JSON, node
             assert "$ref" not in node or all(key.startswith("$") for key in node)
             assert all(isinstance(one, str | int | float) for one in node.get("enum", []))
+            _gemini(node)
     elif "parameters" in function:
         root = function["parameters"]
         assert root["type"] == "OBJECT"
@@ -172,8 +180,20 @@ def gemini(function: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}", name) for name in root["properties"])
 
 
+def _gemini(node: dict[str, Any]) -> None:
+    assert "enum" not in node or (node["enum"] and "" not in node["enum"]), node
+    assert set(node.get("required", [])) <= node.get("properties", {}).keys(), node
+
+
+def _valid(node: dict[str, Any]) -> None:
+    """As the meta-schema of draft 2020-12 says, and OpenAI's, where an enum has a value."""
+    assert node.get("enum", ["one"]), node
+    assert not any(isinstance(node.get(key), bool) for key in ("exclusiveMinimum", "exclusiveMaximum")), node
+
+
 def _openapi(node: dict[str, Any]) -> None:
     assert node.keys() <= GEMINI_OPENAPI, node
+    _gemini(node)
     assert "anyOf" in node or node["type"] in ("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
     if node.get("type") == "OBJECT":
         assert node["properties"]

@@ -102,7 +102,7 @@ def test_names_that_other_languages_stumble_over_are_names() -> None:
         ('{"a": -Infinity}', "-Infinity is not JSON"),
         ('{"a": 1e999}', "not finite"),
         ('{"a": ' + "9" * 5_000 + "}", "digits"),
-        ('{"a": 99999999999999999999}', "64 bits"),
+        (f'{{"a": {2**1023}}}', "1,023 bits"),
         ('{"a": "\\ud800"}', "surrogate"),
         ('{"a": ' + "[" * 100_000, "nested more than 64"),
         ('{"a":' * 65 + "1" + "}" * 65, "nested more than 64"),
@@ -250,7 +250,7 @@ def test_gemini_takes_maps_and_lists_as_data_and_notices_beside_them() -> None:
         "notices": ["[notice: not all was looked at]"],
     }
     assert response({"share": float("nan")}) == {"output": {"share": "NaN"}}
-    assert response("text") == {"output": '"text"'}
+    assert response("text") == {"output": "text"}
     assert response({"id": 2**53 + 1}) == {"output": '{"id":9007199254740993}'}, "a double would round it"
     assert "kept" in response({"text": "x" * 200_000})["output"]
 

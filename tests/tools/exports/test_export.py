@@ -1,15 +1,17 @@
 """What each dialect writes: the base tools, real tools, and the places where a dialect falls short."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
 
 import toolcell
-from toolcell_tools import base_tools, exports, tool
+from toolcell_tools import base_tools, dynamic_tool, exports, tool
 from toolcell_tools.exports import Export
 
 from .kit import MODES, Mode, accepts, declared, real_tools
@@ -107,6 +109,87 @@ def test_the_package_is_reached_from_toolcell_and_takes_tools_as_well_as_declara
     assert theirs.openai_chat is exports.openai_chat
     assert exports.mcp([*base_tools()]).tools == exports.mcp(one.declaration for one in base_tools()).tools
     assert toolcell.exports is theirs
+
+
+INF, NAN = math.inf, math.nan
+
+
+class Bounds(BaseModel):
+    """The limits of a search."""
+
+    most: float = INF
+    steps: Annotated[float, Field(le=INF, ge=-INF, examples=[NAN, 1.0])] = 1
+
+
+class Level(Enum):
+    LOW = 0.5
+    ANY = INF
+
+
+def seek(
+    limit: float = INF,
+    low: Annotated[float, Field(description="From here.")] = -INF,
+    some: float | None = NAN,
+    each: list[float] = [1.0, INF],  # noqa: B006 - it is not changed
+    within: Bounds = Bounds(),  # noqa: B008 - as above
+    level: Level = Level.ANY,
+) -> str:
+    """Seek."""
+    return f"{limit} {low} {some} {each} {within} {level}"
+
+
+@by_mode
+def test_a_number_that_json_lacks_is_in_no_export_and_a_default_of_it_is_said_in_the_description(mode: Mode) -> None:
+    by_type = dynamic_tool("by_type", parameters=Bounds, handler=lambda bounds: bounds, success=Bounds)
+    export = mode.export([tool(seek).declaration, by_type.declaration])
+    for index in range(2):
+        check(mode.name, mode.tool_of(export, index))
+    told = mode.schema_of(export)["properties"]
+    for name, says in (
+        ("limit", "Default: Infinity"),
+        ("low", "From here. (default: -Infinity"),
+        ("some", "Default: NaN"),
+        ("each", "Default: [1.0, Infinity]"),
+        ("within", '"most": Infinity'),
+        ("level", "Default: Infinity"),
+    ):
+        assert says in str(told[name]), name
+    assert "Default: Infinity" in mode.schema_of(export, 1)["properties"]["most"]["description"]
+
+
+REFUSED_BY_GEMINI: dict[str, tuple[dict[str, Any], str]] = {
+    "an empty text among others": ({"type": "string", "enum": ["", "x"]}, "enum narrowed"),
+    "an empty text alone": ({"type": "string", "enum": [""]}, "said in the description"),
+    "an empty constant": ({"const": ""}, "said in the description"),
+    "with null": ({"type": ["string", "null"], "enum": ["", "x", None]}, "enum"),
+    "with null only": ({"enum": ["", None]}, "said in the description"),
+    "with a number": ({"enum": ["", "x", 1]}, "enum"),
+    "in a variant": ({"anyOf": [{"type": "string", "enum": [""]}, {"type": "integer"}]}, "said in the description"),
+    "among items": ({"type": "array", "items": {"enum": ["a", ""]}}, "enum narrowed"),
+    "a default of it": ({"type": "string", "enum": ["", "x"], "default": ""}, "default"),
+    "required and not declared": (
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]},
+        "undeclared: b",
+    ),
+    "no value": ({"enum": []}, "fits"),
+    "an exclusive bound of draft 4": (
+        {"type": "integer", "minimum": 3, "exclusiveMinimum": True},
+        "exclusiveMinimum rewritten: minimum: 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_GEMINI)
+@pytest.mark.parametrize("is_openapi", [False, True])
+def test_what_a_provider_would_refuse_is_left_out_and_reported(case: str, is_openapi: bool) -> None:
+    schema, says = REFUSED_BY_GEMINI[case]
+    whole = {"$schema": "http://json-schema.org/draft-04/schema#"} | object_of(a=schema)
+    given = [declared(whole, output=object_of(result=schema))]
+    export = exports.gemini(given, mode="openapi" if is_openapi else "json_schema")
+    check("gemini", export.tools[0]["functionDeclarations"][0])
+    assert says in str(export.report)
+    for mode in MODES[:-1]:
+        check(mode.name, mode.tool_of(mode.export(given)))
 
 
 # -- OpenAI ------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from difflib import unified_diff
 from itertools import islice
+from typing import NamedTuple
 
-__all__ = ["diff_of_replacements", "diff_of_texts", "line_number"]
+from toolcell_tools.text_file import lines_of, printable
+
+__all__ = ["Replacement", "diff_of_replacements", "diff_of_texts", "line_number"]
 
 _CONTEXT = 3  # lines, as diff -u
 _HUNKS = 20
@@ -20,19 +23,28 @@ def line_number(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def diff_of_replacements(path: str, text: str, places: list[int], old: str, new: str) -> str:
-    """The unified diff of replacing `old` by `new` at `places` in `text`, cut after 20 hunks or 20,000 characters."""
+class Replacement(NamedTuple):
+    """`new` takes the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    new: str
+
+
+def diff_of_replacements(path: str, text: str, replacements: list[Replacement]) -> str:
+    """The unified diff of the replacements in `text`, which do not overlap and are in its order. It is cut after 20
+    hunks or 20,000 characters."""
     starts = [0]
-    for line in _lines(text):
+    for line in lines_of(text):
         starts.append(starts[-1] + len(line))
     out = [f"--- a/{path}", f"+++ b/{path}"]
     shift = 0
-    groups = _groups(places, old, starts)
+    groups = _groups(replacements, starts)
     for first, last, inside in groups[:_HUNKS]:
         begin, end = starts[first], starts[last]
         before = text[begin:end]
-        after = _replaced(text, begin, end, inside, old, new)
-        lines = len(_lines(after))
+        after = _replaced(text, begin, end, inside)
+        lines = len(lines_of(after))
         if last - first + lines > _COMPARED_LINES:
             out.append(f"[… {last - first:,} lines become {lines:,}; too many to compare …]")
         else:
@@ -40,7 +52,7 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
         shift += lines - (last - first)
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
-    return _bounded("\n".join(out))
+    return _bounded(printable("\n".join(out)))
 
 
 def diff_of_texts(
@@ -48,7 +60,7 @@ def diff_of_texts(
 ) -> str:
     """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds. Lines that both begin
     and end with are not compared."""
-    old, new = _lines(before), _lines(after)
+    old, new = lines_of(printable(before)), lines_of(printable(after))
     first, last = _common(old, new)
     head = [f"--- a/{path}", f"+++ b/{path}"]
     old, new = old[first : len(old) - last], new[first : len(new) - last]
@@ -69,41 +81,36 @@ def _bounded(diff: str, most: int = _DIFF_CHARS) -> str:
     return diff if len(diff) <= most else f"{diff[:most]}\n[… {len(diff) - most:,} more characters left out …]"
 
 
-def _groups(places: list[int], old: str, starts: list[int]) -> list[tuple[int, int, list[int]]]:
-    """Runs of lines `[first, last)` that do not touch, context lines included, and the places in each."""
-    groups: list[tuple[int, int, list[int]]] = []
+def _groups(replacements: list[Replacement], starts: list[int]) -> list[tuple[int, int, list[Replacement]]]:
+    """Runs of lines `[first, last)` that do not touch, context lines included, and the replacements in each."""
+    groups: list[tuple[int, int, list[Replacement]]] = []
     total = len(starts) - 1
-    for place in places:
-        first = max(0, bisect_right(starts, place) - 1 - _CONTEXT)
-        last = min(total, bisect_right(starts, place + len(old) - 1) + _CONTEXT)
+    for replacement in replacements:
+        first = max(0, bisect_right(starts, replacement.start) - 1 - _CONTEXT)
+        last = min(total, bisect_right(starts, replacement.end - 1) + _CONTEXT)
         if groups and first <= groups[-1][1]:
             begin, _, inside = groups[-1]
-            inside.append(place)
+            inside.append(replacement)
             groups[-1] = (begin, last, inside)
         else:
-            groups.append((first, last, [place]))
+            groups.append((first, last, [replacement]))
     return groups
 
 
-def _replaced(text: str, begin: int, end: int, places: list[int], old: str, new: str) -> str:
+def _replaced(text: str, begin: int, end: int, replacements: list[Replacement]) -> str:
     parts: list[str] = []
     at = begin
-    for place in places:
-        parts += [text[at:place], new]
-        at = place + len(old)
+    for replacement in replacements:
+        parts += [text[at : replacement.start], replacement.new]
+        at = replacement.end
     return "".join([*parts, text[at:end]])
 
 
 def _hunks(before: str, after: str, old_shift: int, new_shift: int) -> Iterator[str]:
     """The hunks between two runs of whole lines, which begin after `old_shift` and `new_shift` lines of their files."""
-    for line in islice(unified_diff(_lines(before), _lines(after), n=_CONTEXT), 2, None):
+    for line in islice(unified_diff(lines_of(before), lines_of(after), n=_CONTEXT), 2, None):
         found = _HEADER.fullmatch(line)
         if found is not None:
             yield f"@@ -{int(found[1]) + old_shift}{found[2]} +{int(found[3]) + new_shift}{found[4]} @@"
         else:
             yield line[:-1] if line.endswith("\n") else f"{line}\n\\ No newline at end of file"
-
-
-def _lines(text: str) -> list[str]:
-    """Split at \\n only, unlike str.splitlines, as programs that read diffs do."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)

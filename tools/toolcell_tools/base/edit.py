@@ -1,5 +1,12 @@
-"""`edit`: replace an exact piece of a file's text."""
+"""`edit`: replace an exact piece of a file's text.
 
+`read` shows lines without their ends, so a newline of `old_text` fits "\\n" and "\\r\\n" alike, also in a file that has
+both. A line that the edit leaves as it is keeps its end, and a new line takes the end of the lines around it. An
+old_text with "\\r" that is found so, and a new_text with "\\r", mean their line ends literally.
+"""
+
+from bisect import bisect_left
+from difflib import SequenceMatcher
 from typing import Annotated, NamedTuple
 
 from toolcell_tools.annotations import Annotations
@@ -9,20 +16,27 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
+from toolcell_tools.text_file import content, decoded, encoded, end_of, lines_of, model_text
 
-from .diffs import diff_of_replacements, line_number
+from .diffs import Replacement, diff_of_replacements, line_number
 from .nearest import nearest
 
 __all__ = ["edit"]
 
 
 class _Change(NamedTuple):
-    """A planned edit: the file's text, and the places where `old` becomes `new`."""
+    """A planned edit: the file's text, and what takes the place of which pieces of it."""
 
     text: str
-    places: list[int]
-    old: str
-    new: str
+    replacements: list[Replacement]
+
+    def applied(self) -> str:
+        parts: list[str] = []
+        at = 0
+        for start, end, new in self.replacements:
+            parts += [self.text[at:start], new]
+            at = end
+        return "".join([*parts, self.text[at:]])
 
 
 def preview_edit(ctx: ToolContext, path: str, old_text: str, new_text: str, replace_all: bool) -> Preview:
@@ -31,8 +45,8 @@ def preview_edit(ctx: ToolContext, path: str, old_text: str, new_text: str, repl
         change = _change(ctx, path, old_text, new_text, replace_all)
     except ToolFailure as failure:
         return Preview(f"Edit {path}", f"This edit would fail: {failure.message}")
-    diff = diff_of_replacements(path, change.text, change.places, change.old, change.new)
-    return Preview(f"Edit {path} in {_count(change.places)}", diff=diff)
+    diff = diff_of_replacements(path, change.text, change.replacements)
+    return Preview(f"Edit {path} in {_count(change)}", diff=diff)
 
 
 @tool(
@@ -50,40 +64,88 @@ def edit(
     """Replace a piece of a text file. The old text must occur exactly once, unless replace_all is set."""
     writer = require(ctx.writer, Capability.WRITE)
     writer.check(path)
-    text, places, old, new = _change(ctx, path, old_text, new_text, replace_all)
-    artifact = writer.write_text(path, text.replace(old, new))
-    diff = diff_of_replacements(artifact.path, text, places, old, new)
-    output = {"path": artifact.path, "replacements": len(places), "diff": diff}
-    return Answer(output=output, display=f"Edited {artifact.path} in {_count(places)}", artifacts=[artifact])
+    change = _change(ctx, path, old_text, new_text, replace_all)
+    artifact = writer.write_bytes(path, encoded(change.applied(), change.text, new_text, path))
+    diff = diff_of_replacements(artifact.path, change.text, change.replacements)
+    output = {"path": artifact.path, "replacements": len(change.replacements), "diff": diff}
+    return Answer(output=output, display=f"Edited {artifact.path} in {_count(change)}", artifacts=[artifact])
 
 
 def _change(ctx: ToolContext, path: str, old: str, new: str, replace_all: bool) -> _Change:
     """Read the file and find the places. Raises ToolFailure if there are none, or several without `replace_all`."""
-    text = ctx.workspace.read_text(path)
-    if "\r\n" in text and old not in text:
-        # `read` shows lines without their ends. A file with Windows line ends keeps them.
-        old, new = _windows_ends(old), _windows_ends(new)
-    if old == new:
+    text = decoded(ctx.workspace.read_bytes(path), path)
+    replacements = _replacements(text, model_text(old, "old_text"), model_text(new, "new_text"))
+    if old == new or (replacements and all(text[start:end] == piece for start, end, piece in replacements)):
         raise ToolFailure("old_text and new_text are the same; there is nothing to change")
-    places = _places(text, old)
-    if not places:
+    if not replacements:
         raise ToolFailure(_not_found(text, old, path))
-    if len(places) > 1 and not replace_all:
-        lines = [line_number(text, place) for place in places]
+    if len(replacements) > 1 and not replace_all:
+        lines = [line_number(text, start) for start, _, _ in replacements]
         raise ToolFailure(
-            f"old_text occurs {len(places):,} times in {path!r}, on lines {', '.join(map(str, lines[:10]))}"
+            f"old_text occurs {len(lines):,} times in {path!r}, on lines {', '.join(map(str, lines[:10]))}"
             f"{', …' if len(lines) > 10 else ''}. Add lines around it to make it unique, or set replace_all.",
-            {"occurrences": len(places), "lines": lines[:100]},
+            {"occurrences": len(lines), "lines": lines[:100]},
         )
-    return _Change(text, places, old, new)
+    return _Change(text, replacements)
 
 
-def _count(places: list[int]) -> str:
-    return "1 place" if len(places) == 1 else f"{len(places):,} places"
+def _count(change: _Change) -> str:
+    count = len(change.replacements)
+    return "1 place" if count == 1 else f"{count:,} places"
 
 
-def _windows_ends(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+def _replacements(text: str, old: str, new: str) -> list[Replacement]:
+    if "\r" in old and old in text:
+        return [Replacement(start, start + len(old), new) for start in _places(text, old)]
+    if "\r\n" in old:  # the file has other ends than the model wrote
+        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    plain = text.replace("\r\n", "\n")
+    places = _places(plain, old)
+    if len(plain) == len(text):
+        return [Replacement(start, start + len(old), new) for start in places]
+    pairs = _pairs(text)
+    spans = [
+        (start + bisect_left(pairs, start), start + len(old) + bisect_left(pairs, start + len(old))) for start in places
+    ]
+    return [Replacement(start, end, _with_ends(text, start, end, new)) for start, end in spans]
+
+
+def _pairs(text: str) -> list[int]:
+    """The offset of each "\\r\\n" in the text in which all before it are "\\n"."""
+    found: list[int] = []
+    at = text.find("\r\n")
+    while at >= 0:
+        found.append(at - len(found))
+        at = text.find("\r\n", at + 2)
+    return found
+
+
+def _with_ends(text: str, start: int, end: int, new: str) -> str:
+    """The new text with the line ends of the piece that it replaces. A line without a counterpart there has the end of
+    the line before it."""
+    if "\n" not in new or "\r\n" in new:
+        return new
+    before = text.rfind("\n", 0, start)
+    default = _end_at(text, text.find("\n", start)) or _end_at(text, before) or "\n"
+    old_lines, new_lines = lines_of(text[start:end]), lines_of(new)
+    if len({end_of(line) for line in old_lines if end_of(line)}) <= 1:
+        return new.replace("\n", default)
+    matcher = SequenceMatcher(None, [content(line) for line in old_lines], [content(line) for line in new_lines], False)
+    counterparts = {
+        block.b + at: old_lines[block.a + at] for block in matcher.get_matching_blocks() for at in range(block.size)
+    }
+    written: list[str] = []
+    for number, line in enumerate(new_lines):
+        default = end_of(counterparts.get(number, "")) or default
+        written.append(content(line) + (default if end_of(line) else ""))
+    return "".join(written)
+
+
+def _end_at(text: str, newline: int) -> str:
+    """The line end whose "\\n" is at this offset; "" for an offset of -1."""
+    if newline < 0:
+        return ""
+    return "\r\n" if text[newline - 1 : newline] == "\r" else "\n"
 
 
 def _places(text: str, old: str) -> list[int]:
@@ -98,7 +160,7 @@ def _places(text: str, old: str) -> list[int]:
 
 def _not_found(text: str, old: str, path: str) -> str:
     message = f"old_text was not found in {path!r}; it must match exactly, whitespace included."
-    near = nearest(text.splitlines(), old.splitlines())
+    near = nearest([content(line) for line in lines_of(text)], [content(line) for line in lines_of(old)])
     if near is None:
         return f"{message} Nothing in it is close. Read the file again."
     if not near.differing:

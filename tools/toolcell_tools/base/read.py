@@ -9,6 +9,8 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.preview import counted
+from toolcell_tools.text_file import BINARY, BOM, SNIFFED_BYTES, flaw_of_text
 
 from .images import IMAGE_BYTES, IMAGE_SIDE, flaw_of, image_block, media_type_of
 
@@ -16,9 +18,8 @@ __all__ = ["read"]
 
 LINE_LIMIT = 2_000
 LINE_BYTES = 8_000  # a longer line is cut, and a note counts the bytes left out
-WINDOW_BYTES = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
+WINDOW_BYTES = 60_000  # less than ToolResult.for_model keeps
 _CHUNK = 1_048_576
-_SNIFF = 8_192
 
 
 @tool(needs={Capability.READ}, annotations=Annotations(title="Read a file", idempotent=True))
@@ -32,14 +33,14 @@ def read(
     is left. Shows PNG, JPEG, GIF and WebP images."""
     _refuse_directory(ctx, path)
     with ctx.workspace.open(path) as file:
-        start = file.read(_SNIFF)
+        start = file.read(SNIFFED_BYTES)
         media_type = media_type_of(start)
         if media_type:
             return _image(path, start + file.read(IMAGE_BYTES), media_type)
         _refuse_binary(file, start, path)
         shown, total = _window(file, offset, limit)
     if offset > total and not (total == 0 and offset == 1):
-        raise ToolFailure(f"{path!r} has {total:,} lines; offset {offset:,} is past its end")
+        raise ToolFailure(f"{path!r} has {counted(total, 'line')}; offset {offset:,} is past its end")
     last = offset + len(shown) - 1
     output: dict[str, object] = {
         "path": path,
@@ -48,10 +49,12 @@ def read(
         "end_line": last,
         "total_lines": total,
     }
+    if any("\ufffd" in line for line in shown):
+        output["note"] = "\ufffd stands for a byte that is not UTF-8, or for itself. A change keeps such bytes."
     if last < total:
-        output["more"] = f"{total - last:,} lines are left; read on with offset={last + 1}"
+        output["more"] = f"{counted(total - last, 'line is', 'lines are')} left; read on with offset={last + 1}"
     lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
-    return Answer(output=output, display=f"Read {path}: {lines}")
+    return Answer(output=output, display=f"Read {path}: {lines}", text_member="content")
 
 
 def _refuse_directory(ctx: ToolContext, path: str) -> None:
@@ -80,9 +83,12 @@ def _image(path: str, raw: bytes, media_type: str) -> Answer:
 
 
 def _refuse_binary(file: BinaryIO, start: bytes, path: str) -> None:
-    if b"\0" in start:
+    flaw = flaw_of_text(start)
+    if flaw == BINARY:
         size = file.seek(0, 2)
         raise ToolFailure(f"{path!r} is a binary file of {size:,} bytes; read shows text and images only")
+    if flaw:
+        raise ToolFailure(f"{path!r} is {flaw}")
     file.seek(0)
 
 
@@ -117,12 +123,14 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
                 break
             length += len(rest)
             ended = rest.endswith(b"\n")
-        yield start.rstrip(b"\r\n")[:LINE_BYTES], length - ended
+        if start.endswith(b"\n"):
+            start = start[:-2] if start.endswith(b"\r\n") else start[:-1]
+        yield start[:LINE_BYTES], length - ended
 
 
 def _line(number: int, start: bytes, length: int) -> str:
-    text = (
-        start.removeprefix(b"\xef\xbb\xbf").decode(errors="replace") if number == 1 else start.decode(errors="replace")
-    )
+    text = start.decode(errors="replace")
+    if number == 1:
+        text = text.removeprefix(BOM)
     cut = f" [… {length - LINE_BYTES:,} bytes of this line left out …]" if length > LINE_BYTES + 1 else ""
     return f"{number}\t{text}{cut}"

@@ -8,8 +8,11 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, SUMMARY_CHARS, Preview, fitted, printable, shortened, transcript
+from toolcell_tools.shell import shell_program
 
 __all__ = ["shell"]
+
+_SHELL = shell_program().replace("/bin/sh", "/bin/sh, which is not bash")
 
 
 def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Preview:
@@ -28,7 +31,7 @@ def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Pre
 )
 def shell(
     ctx: ToolContext,
-    command: Annotated[str, LazyField("The command, for /bin/sh.", min_length=1)],
+    command: Annotated[str, LazyField(f"The command, for {_SHELL}.", min_length=1)],
     cwd: Annotated[str | None, LazyField("Where to run it, relative to the workspace.")] = None,
     timeout_s: Annotated[float | None, LazyField("Stop it after so many seconds.", gt=0)] = None,
 ) -> Answer:

@@ -60,7 +60,11 @@ def answer_of(page: FetchedPage, read: Callable[[str, str], tuple[str | None, st
         output["truncated_page"] = f"loaded {len(page.body):,} of {total:,} bytes"
     if len(text) > TEXT_CHARS:
         output["truncated_text"] = f"kept {TEXT_CHARS:,} of {len(text):,} characters"
-    return Answer(output=output, display=f"Fetched {title or page.url} ({page.status}, {len(text):,} characters)")
+    return Answer(
+        output=output,
+        display=f"Fetched {title or page.url} ({page.status}, {len(text):,} characters)",
+        text_member="text",
+    )
 
 
 def _decoded(page: FetchedPage, kind: str) -> str:

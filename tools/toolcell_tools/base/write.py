@@ -8,7 +8,8 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
+from toolcell_tools.preview import DETAILS_CHARS, Preview, counted, fitted
+from toolcell_tools.text_file import decoded, lines_of
 
 from .diffs import diff_of_texts
 
@@ -19,13 +20,14 @@ def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
     """The change as a diff against the existing file, if the call may read it and it is text."""
     try:
         there = ctx.workspace.exists(path)
-        before = ctx.workspace.read_text(path) if there else ""
+        before = decoded(ctx.workspace.read_bytes(path), path) if there else ""
     except MissingCapability:
         return Preview(f"Write {path}", fitted(content, DETAILS_CHARS))
     except ToolFailure as failure:
         return Preview(f"Write {path}", f"The file that is there: {failure.message}.")
     verb = "Replace" if there else "Create"
-    return Preview(f"{verb} {path} ({lines_of(content):,} lines)", diff=diff_of_texts(path, before, content))
+    lines = counted(len(lines_of(content)), "line")
+    return Preview(f"{verb} {path} ({lines})", diff=diff_of_texts(path, before, content))
 
 
 @tool(
@@ -40,11 +42,7 @@ def write(
 ) -> Answer:
     """Write a text file, replacing it if it exists. To change a part of a file, use edit."""
     artifact = require(ctx.writer, Capability.WRITE).write_text(path, content)
-    lines = lines_of(content)
+    lines = len(lines_of(content))
     output = {"path": artifact.path, "action": artifact.kind, "bytes": artifact.size, "lines": lines}
     verb = "Created" if artifact.kind == "created" else "Replaced"
-    return Answer(output=output, display=f"{verb} {artifact.path} ({lines:,} lines)", artifacts=[artifact])
-
-
-def lines_of(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n") and text != "")
+    return Answer(output=output, display=f"{verb} {artifact.path} ({counted(lines, 'line')})", artifacts=[artifact])

@@ -1,10 +1,10 @@
 """`apply_patch`: change several files at once, by a patch."""
 
+import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from toolcell_tools.annotations import Annotations
-from toolcell_tools.artifact import Artifact
 from toolcell_tools.base.diffs import diff_of_texts
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
@@ -12,9 +12,12 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
+from toolcell_tools.text_file import decoded, encoded, flaw_of_text, model_text
+from toolcell_tools.workspace import FileChange
 
+from .hunks import FilePatch
 from .outputs import CHANGES
-from .patch import FileChange, parsed
+from .patch import parsed
 from .place import Misplaced, applied
 
 __all__ = ["apply_patch"]
@@ -31,12 +34,29 @@ _EXAMPLE = """*** Begin Patch
 
 
 class _Planned(NamedTuple):
-    """A file's path and text before the patch and after it; None where there is no file."""
+    """A file of the patch with its content before and after; None where there is no file."""
 
-    old: str
-    before: str | None
-    new: str
-    after: str | None
+    patch: FilePatch
+    before: bytes | None
+    after: bytes | None
+
+    def changes(self) -> list[FileChange]:
+        old, new = self.patch.old, self.patch.new
+        changes: list[FileChange] = []
+        if new:
+            changes.append(FileChange(new, self.after, old or None, self.patch.executable))
+        if self.removes:
+            changes.append(FileChange(old, None))
+        return changes
+
+    @property
+    def removes(self) -> bool:
+        return self.patch.old not in {"", self.patch.new} and not self.patch.copy
+
+    @property
+    def text(self) -> tuple[str, str]:
+        """Before and after, for a diff."""
+        return ((self.before or b"").decode(errors="replace"), (self.after or b"").decode(errors="replace"))
 
 
 def preview_apply_patch(ctx: ToolContext, patch: str) -> Preview:
@@ -66,32 +86,42 @@ def apply_patch(
         ),
     ],
 ) -> Answer:
-    """Change, add, move and delete text files by a patch. If a hunk does not fit, no file is changed."""
+    """Change, add, move and delete text files by a patch. If a part of it does not fit, no file is changed."""
     writer = require(ctx.writer, Capability.WRITE)
-    planned = _plan(ctx, patch)
-    for change in planned:
-        for path in {change.old, change.new} - {""}:
-            writer.check(path)
-    changes: list[dict[str, str]] = []
-    artifacts: list[Artifact] = []
-    for old, before, new, after in planned:
-        if after is None:
-            artifacts.append(writer.unlink(old))
-            changes.append({"path": old, "action": "deleted"})
-            continue
-        made = writer.write_text(new, after)
-        artifacts.append(made)
-        changes.append({"path": new, "action": "modified" if before is not None and old == new else made.kind})
-        if old and old != new:
-            artifacts.append(writer.unlink(old))
-            changes[-1]["moved_from"] = old
-    output = {"changes": changes, "diff": _diff(planned)}
+    try:
+        planned = _plan(ctx, patch)
+        for change in planned:
+            for path in {change.patch.old, change.patch.new} - {""}:
+                writer.check(path)
+        artifacts = writer.change(_without_doubles(planned), prune=planned[0].patch.git)
+    except ToolFailure as failure:
+        raise ToolFailure(f"{failure.message.rstrip('.')}. No file was changed.", failure.data) from failure
+    output = {"changes": [_answer(change) for change in planned], "diff": _diff(planned)}
     return Answer(output=output, display=f"Changed {_counted(planned)}", artifacts=artifacts)
 
 
+def _without_doubles(planned: list[_Planned]) -> list[FileChange]:
+    """The changes, without the removal of a file whose name another one takes."""
+    written = {change.patch.new for change in planned}
+    changes = [change for file in planned for change in file.changes()]
+    return [change for change in changes if change.data is not None or change.path not in written]
+
+
+def _answer(planned: _Planned) -> dict[str, str]:
+    old, new = planned.patch.old, planned.patch.new
+    answer = {"path": new or old, "action": "created" if new != old else "modified"}
+    if not new:
+        answer["action"] = "deleted"
+    elif planned.removes:
+        answer["moved_from"] = old
+    return answer
+
+
 def _plan(ctx: ToolContext, patch: str) -> list[_Planned]:
-    """The text of each file after the patch. Raises ToolFailure, before anything is changed."""
-    planned = [_planned(ctx, change) for change in parsed(patch)]
+    """Each file after the patch. Raises ToolFailure, before anything is changed."""
+    patches = parsed(model_text(patch, "the patch"))
+    gone = {one.old for one in patches if one.git and one.old != one.new and not one.copy}
+    planned = [_planned(ctx, change, gone) for change in patches]
     _refuse_clashes(ctx, planned)
     return planned
 
@@ -101,57 +131,94 @@ def _refuse_clashes(ctx: ToolContext, planned: list[_Planned]) -> None:
     directory. The second change would undo the first, or fail after it."""
     written: dict[Path, str] = {}
     removed: dict[Path, str] = {}
-    for old, _, new, after in planned:
-        if after is not None:
-            place = ctx.workspace.resolve(new)
-            if place in written or place in removed:
-                raise _clash(new, written.get(place) or removed[place])
-            for above in place.parents:
-                if above in written or (above.is_file() and above not in removed):
-                    raise ToolFailure(f"{new!r}: a part of the path is a file, not a directory. No file was changed.")
-            written[place] = new
-        if old and old != new:  # a link is removed itself
-            parent, _, name = old.rpartition("/")
+    for change in planned:
+        if change.removes:  # a link is removed itself
+            parent, _, name = change.patch.old.rpartition("/")
             place = ctx.workspace.resolve(parent or ".") / name
-            if place in written or place in removed:
-                raise _clash(old, written.get(place) or removed[place])
-            removed[place] = old
+            if place in removed:
+                raise _clash(change.patch.old, removed[place])
+            removed[place] = change.patch.old
+    for change in planned:
+        new = change.patch.new
+        if not new:
+            continue
+        place = ctx.workspace.resolve(new)
+        if place in written or (place in removed and not change.patch.git):
+            raise _clash(new, written.get(place) or removed[place])
+        written[place] = new
+    for place, new in written.items():
+        if any(above in written or (above.is_file() and above not in removed) for above in place.parents):
+            raise ToolFailure(f"{new!r}: a part of the path is a file, not a directory")
 
 
 def _clash(path: str, other: str) -> ToolFailure:
     return ToolFailure(
-        f"the patch changes one file twice, as {other!r} and as {path!r}; put all its hunks below one header. No file "
-        "was changed."
+        f"the patch changes one file twice, as {other!r} and as {path!r}; put all its hunks below one header"
     )
 
 
-def _planned(ctx: ToolContext, change: FileChange) -> _Planned:
-    old, new, hunks = change
+def _planned(ctx: ToolContext, patch: FilePatch, gone: set[str]) -> _Planned:
+    """`gone` are the files that the patch moves or deletes."""
+    old, new = patch.old, patch.new
     if not old and not new:
         raise ToolFailure("a file of the patch has no path")
-    if not old:
-        if ctx.workspace.exists(new):
-            raise ToolFailure(f"{new!r} exists already; update it, or delete it first")
-        lines = [line for hunk in hunks for line in hunk.new]
-        has_newline = bool(lines) and not (hunks and hunks[-1].ends_without_newline)
-        return _Planned("", None, new, "\n".join(lines) + "\n" * has_newline)
-    before = ctx.workspace.read_text(old)
-    if not new:
-        return _Planned(old, before, "", None)
-    if new != old and ctx.workspace.exists(new):
-        raise ToolFailure(f"{old!r} cannot be moved to {new!r}, which exists already")
+    if patch.git:
+        _refuse_links(ctx, patch)
+    if new and new != old and new not in gone and ctx.workspace.exists(new):
+        cure = "update it, or delete it first" if not old else f"so {old!r} cannot be moved or copied there"
+        if not ctx.workspace.resolve(new).is_dir():
+            raise ToolFailure(f"{new!r} exists already; {cure}")
+    before = ctx.workspace.read_bytes(old) if old else None
+    if not patch.hunks:
+        empty = patch.git and not new and before
+        if empty:
+            raise ToolFailure(f"the patch deletes {old!r} without its content, and the file is not empty")
+        return _Planned(patch, before, (before or b"") if new else None)
+    text = decoded(before or b"", old)
     try:
-        return _Planned(old, before, new, applied(before, hunks, old))
+        after = applied(text, patch.hunks, old or new, git=patch.git)
     except Misplaced as error:
-        raise ToolFailure(f"{error} No file was changed.") from error
+        raise ToolFailure(str(error)) from error
+    if not new and after:
+        raise ToolFailure(f"the patch deletes {old!r}, and does not have all of its lines")
+    added = "".join(line for hunk in patch.hunks for sign, line in hunk.lines if sign == "+")
+    return _Planned(patch, before, encoded(after, text, added, new) if new else None)
+
+
+def _refuse_links(ctx: ToolContext, patch: FilePatch) -> None:
+    """`git apply` refuses a change of a file where a symbolic link is, or beyond one."""
+    for path in {patch.old, patch.new} - {""}:
+        if ctx.workspace.resolve(path) != ctx.workspace.root / path:
+            raise ToolFailure(f"{path!r} is a symbolic link here or beyond one, and not in the diff; name its target")
 
 
 def _diff(planned: list[_Planned]) -> str:
-    diff = "\n".join(diff_of_texts(new or old, before or "", after or "") for old, before, new, after in planned)
+    diff = "\n".join(_diff_of(change) for change in planned)
     if len(diff) > _DIFF_CHARS:
         return f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
     return diff
 
 
+def _diff_of(planned: _Planned) -> str:
+    """The diff of one file, after what it does not show: another name or mode."""
+    patch = planned.patch
+    old, new = (_shown(name) for name in (patch.old, patch.new))
+    lines: list[str] = []
+    if old and new and old != new:
+        verb = "copy" if patch.copy else "rename"
+        lines += [f"{verb} from {old}", f"{verb} to {new}"]
+    if new and patch.executable is not None:
+        lines.append(f"{'new mode' if patch.old else 'new file mode'} {'100755' if patch.executable else '100644'}")
+    if flaw_of_text(planned.before or b"") and planned.before != planned.after:
+        lines.append(f"Binary file {new or old}")
+    elif planned.before != planned.after or not lines:
+        lines.append(diff_of_texts(new or old, *planned.text))
+    return "\n".join(lines)
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() and '"' not in name else json.dumps(name, ensure_ascii=False)
+
+
 def _counted(planned: list[_Planned]) -> str:
-    return (planned[0].new or planned[0].old) if len(planned) == 1 else f"{len(planned):,} files"
+    return (planned[0].patch.new or planned[0].patch.old) if len(planned) == 1 else f"{len(planned):,} files"

@@ -9,7 +9,9 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.paths import relative
 from toolcell_tools.preview import Preview
+from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import pattern_of
 from .outputs import FOUND_PATHS
@@ -48,14 +50,11 @@ def glob(
     ignored: Annotated[bool, LazyField("Find what .gitignore leaves out too.")] = False,
 ) -> Answer:
     """Find files by a glob pattern, without what .gitignore leaves out. Links are not followed."""
-    matches = compiled_glob(pattern)
+    matches = compiled_glob(pattern, ctx.workspace, path).fullmatch
     paths: list[str] = []
     total = 0
-    start: int | None = None
     for directory in walk(ctx.workspace, path, everything=ignored):
-        start = len(directory.path) if start is None else start
-        below = directory.path[start:]
-        found = [name for name in (*directory.files, *directory.links) if matches.fullmatch(f"{below}{name}")]
+        found = [name for name in (*directory.files, *directory.links) if matches(f"{directory.path}{name}")]
         total += len(found)
         paths.extend(shown(f"{directory.path}{name}") for name in found[: MOST - len(paths)])
     output: dict[str, object] = {"paths": sorted(paths)}
@@ -65,13 +64,34 @@ def glob(
     return Answer(output=output, display=f"Found {counted} for {pattern}")
 
 
-def compiled_glob(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a glob, for a path below the searched directory. Raises ToolFailure."""
+def compiled_glob(pattern: str, workspace: WorkspaceReader, path: str) -> re.Pattern[str]:
+    """The regular expression of a glob below the directory `path`, for paths relative to the workspace. Raises
+    ToolFailure."""
+    root = workspace.resolve(".")
+    start = relative(root, workspace.resolve(path))
+    below = "" if start == "." else re.escape(f"{start}/")
     try:
-        alternatives = [pattern_of(each if "/" in each else f"**/{each}") for each in _without_braces(pattern)]
-        return re.compile("|".join(each.removeprefix("/") for each in alternatives), re.DOTALL)
+        alternatives = [_expression(each, str(root), below) for each in _without_braces(pattern)]
+        return re.compile("|".join(alternatives), re.DOTALL)
     except re.error as error:
         raise ToolFailure(f"{pattern!r} is not a valid pattern: {error}") from error
+
+
+def _expression(pattern: str, root: str, below: str) -> str:
+    """The regular expression of a glob without braces. It is for a path below the expression `below`, or below `root`
+    if it is absolute."""
+    if pattern.startswith("/"):
+        if not f"{pattern}/".startswith(f"{root}/"):
+            raise ToolFailure(f"{pattern!r} is outside the workspace; use a pattern relative to the workspace")
+        text, below = pattern[len(root) :], ""
+    else:
+        text = pattern
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ToolFailure(f"{pattern!r} has '..'; name the directory by `path`, and use a pattern for what is below it")
+    if not parts or text.endswith(("/", "/.")):
+        raise ToolFailure(f"{pattern!r} is for directories; use one for files, such as {'/'.join([*parts, '**'])!r}")
+    return below + pattern_of("/".join(parts if "/" in text else ["**", *parts]))
 
 
 def _without_braces(pattern: str) -> list[str]:

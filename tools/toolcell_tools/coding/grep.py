@@ -10,7 +10,8 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview
+from toolcell_tools.paths import relative
+from toolcell_tools.preview import Preview, counted
 
 from .glob import compiled_glob
 from .outputs import MATCHES
@@ -68,7 +69,9 @@ def grep(
         output["skipped"] = (
             f"{tally.skipped:,} files could not be read or are larger than {MAX_FILE_BYTES // 1_048_576} MiB"
         )
-    display = f"Searched {tally.searched:,} files for {pattern}: {tally.total:,} {show}"
+    display = (
+        f"Searched {counted(tally.searched, 'file')} for {pattern}: {counted(tally.total, show.removesuffix('s'))}"
+    )
     return Answer(output=output, display=display)
 
 
@@ -106,20 +109,17 @@ def _files(
             if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                 raise ToolFailure(f"{path!r} is larger than {MAX_FILE_BYTES:,} bytes; search it with a command")
             tally.searched += 1
-            yield path, file.read()
+            yield shown(relative(ctx.workspace.resolve("."), real)), file.read()
         return
-    included = None if include is None else compiled_glob(include)
-    start: int | None = None
+    included = None if include is None else compiled_glob(include, ctx.workspace, path).fullmatch
     for directory in walk(ctx.workspace, path, everything=everything):
-        start = len(directory.path) if start is None else start
-        below = directory.path[start:]
         names = directory.files
         if included is not None:
-            names = [name for name in names if included.fullmatch(f"{below}{name}")]
+            names = [name for name in names if included(f"{directory.path}{name}")]
         before = tally.searched
         yield from _contents(directory, names, tally)
         if tally.searched // _REPORT_EVERY > before // _REPORT_EVERY:
-            ctx.progress(f"{tally.searched:,} files searched")
+            ctx.progress(f"{counted(tally.searched, 'file')} searched")
 
 
 def _contents(directory: WalkedDirectory, names: list[str], tally: _Tally) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from toolcell_tools.encode import MAX_DEPTH, encode_json
+from toolcell_tools.encode import MAX_DEPTH, WIDE_BITS, encode_json
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
@@ -55,12 +55,12 @@ def text_of(payload: Mapping[str, Any], key: str) -> str:
 def parse_arguments(given: object, name: str, call_id: str) -> dict[str, Any]:
     """Arguments as an object of plain JSON data, from JSON text or from a provider SDK's parsed form.
 
-    Raises InvalidCall for text that is no JSON, duplicate keys, NaN and infinities, numbers of more than 64 bits, lone
-    surrogates, and more than 64 levels or 4,000,000 bytes. Missing arguments are an empty object.
+    Raises InvalidCall for text that is no JSON, duplicate keys, NaN and infinities, integers of more than 1,023 bits,
+    lone surrogates, and more than 64 levels or 4,000,000 bytes. Missing arguments are an empty object.
     """
     try:
         value = _loaded(given) if isinstance(given, str) else given
-        plain = encode_json({} if value is None else value)
+        plain = encode_json({} if value is None else value, bits=WIDE_BITS)
     except (ValueError, Unencodable) as problem:
         raise InvalidCall(f"The arguments of {name!r} are not valid JSON: {problem}.", name, call_id) from None
     if type(plain) is not dict:

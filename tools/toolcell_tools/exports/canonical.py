@@ -94,6 +94,15 @@ def references(schema: Schema, *, in_place: bool = False) -> set[str]:
     return found
 
 
+def _with_exclusive_numbers(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema with exclusive bounds as numbers. In draft 4 they are booleans, which speak of the bounds."""
+    result = dict(schema)
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(result.get(exclusive), bool) and result.pop(exclusive) and bound in result:
+            result[exclusive] = result.pop(bound)
+    return result
+
+
 class _Canonical:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root = root
@@ -124,6 +133,10 @@ class _Canonical:
             raise Unexportable(at, "$id", "embedded schema resources are not supported; inline them")
         if self.old and "$ref" in found:  # before draft 2019-09, keywords beside a $ref are ignored
             found = {key: value for key, value in found.items() if key == "$ref" or key in _ANNOTATIONS}
+        if found.get("enum") == []:
+            found = {key: value for key, value in found.items() if key in _ANNOTATIONS} | NOTHING
+        if self.old:
+            found = _with_exclusive_numbers(found)
         result: Schema = {}
         for key, value in found.items():
             if key not in _SKIPPED:

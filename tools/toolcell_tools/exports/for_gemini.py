@@ -1,7 +1,8 @@
 """Gemini's function declarations, as JSON Schema (`parametersJsonSchema`) or as the OpenAPI subset (`parameters`).
 
 Sources: `FunctionDeclaration`, `Schema` and `FunctionResponse` in the Gemini API's reference. JSON Schema: the list of
-keywords that `responseJsonSchema` supports. Objects, arrays and formats of the subset: the API's error messages.
+keywords that `responseJsonSchema` supports. Objects, arrays and formats of the subset, "enum[0]: cannot be empty" and
+"required[0]: property is not defined": the API's error messages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,6 +39,7 @@ JSON_SCHEMA = Subset(
     keywords=frozenset({"minimum", "maximum", "minItems", "maxItems"}),
     formats=frozenset({"date-time", "date", "time"}),
     enum_types=frozenset({"string", "integer", "number"}),
+    empty_text=False,
     required_recursion=False,
     untyped=True,
     additional=True,
@@ -47,6 +49,7 @@ OPENAPI = Subset(
     keywords=keywords("minimum maximum minItems maxItems minLength maxLength pattern minProperties maxProperties"),
     formats=frozenset({"date-time"}),
     enum_types=frozenset({"string", "null"}),
+    empty_text=False,
     default=True,
     references=False,
     recursion=False,
@@ -169,7 +172,7 @@ def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any
         return {"functionResponse": response}
     data, notices = structured_output(result), result.told_notices()
     output: object = output_text(result) if data is None else data
-    said = [in_text(block) for block in result.content if not _shown(block)]
+    said = [in_text(block) for block in blocks_of(result) if not _shown(block)]
     response["response"] = ({} if output == "" else {"output": output}) | ({"content": said} if said else {})
     if data is not None and notices:
         response["response"]["notices"] = notices

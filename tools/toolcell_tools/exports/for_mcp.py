@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
 from toolcell_tools.declaration import ToolDeclaration
@@ -120,15 +120,16 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A CallToolResult. Output that is no object is wrapped in `{"result": …}` as structured content."""
+    """A CallToolResult. Structured content is the output of a tool with an output schema, and any other output that is
+    no text, wrapped in `{"result": …}` if it is no object."""
     text = output_text(result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content.extend(map(_block, blocks_of(result)))
     rendered: dict[str, Any] = {"content": content, "isError": result.is_error}
-    if not result.is_error and (wrapped or result.output is not None):
-        output: object = result.output
-        whole = isinstance(output, dict) and not wrapped
-        rendered["structuredContent"] = cast("Any", output) if whole else {"result": output}
+    output: object = result.output
+    is_text = not wrapped and isinstance(output, str | None)  # without an output schema; the content has it
+    if not result.is_error and not is_text:
+        rendered["structuredContent"] = output if isinstance(output, dict) and not wrapped else {"result": output}
     return rendered
 
 

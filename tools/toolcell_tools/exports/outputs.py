@@ -52,9 +52,10 @@ def lost_output(declaration: ToolDeclaration, dialect: str) -> Difference:
 
 def structured_output(result: ToolResult) -> dict[str, Any] | list[Any] | None:
     """The output as data if it is a map or a list that a provider's map can hold whole, else None: text is more exact
-    for a long one, of which a model is shown both ends, and for integers that a double does not hold.
+    for an output with a text (`text_member`), for a long one, of which a model is shown both ends, and for integers
+    that a double does not hold.
     """
-    if not isinstance(result.output, (dict, list)):
+    if result.text_member or not isinstance(result.output, (dict, list)):
         return None
     encoded = result.model_copy(update={"content": []}).encoded()
     if len(encoded) > FOR_MODEL_BYTES:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
-from toolcell_tools.result import ToolResult
+from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
+from toolcell_tools.result import ToolResult, quoted
 
 __all__ = ["blocks_of", "in_text", "output_text"]
 
@@ -16,8 +16,14 @@ def output_text(result: ToolResult) -> str:
 
 
 def blocks_of(result: ToolResult) -> Iterable[Content]:
-    """The content blocks; none if there is an error, because its message is the answer."""
-    return () if result.is_error else result.content
+    """The content blocks as a model reads them; none if there is an error, because its message is the answer."""
+    return () if result.is_error else map(_quoted, result.content)
+
+
+def _quoted(block: Content) -> Content:
+    if not isinstance(block, TextBlock | ResourceBlock) or block.text is None or quoted(block.text) == block.text:
+        return block
+    return block.model_copy(update={"text": quoted(block.text)})
 
 
 def in_text(block: Content) -> str:

@@ -213,7 +213,11 @@ class _Rewriter:
         for key in ("examples", "deprecated"):
             if key in source:
                 self.drop(node, key, source[key], loosens=False)
-        if "default" in source and self.subset.default:
+        if (
+            "default" in source
+            and self.subset.default
+            and source["default"] in node.result.get("enum", [source["default"]])
+        ):
             node.result["default"] = source["default"]
         elif "default" in source:
             self.drop(node, "default", source["default"], loosens=False)
@@ -243,7 +247,11 @@ class _Rewriter:
             return False
         left = list(dict.fromkeys(_kind(one) for one in values))
         source["type"] = left[0] if len(left) == 1 else left
-        if set(left) <= self.subset.enum_types:
+        full = values if self.subset.empty_text else [one for one in values if one != ""]
+        if set(left) <= self.subset.enum_types and set(left) == set(map(_kind, full)):
+            if len(full) < len(values):
+                self.note(node.below("enum"), "enum", "narrowed", 'without "", which is refused', tightens=True)
+                values = full
             if self.subset.const and "const" in source:
                 node.result["const"] = source["const"]
             else:
@@ -360,7 +368,7 @@ class _Rewriter:
         elif not subset.empty_objects and not properties and node.at and typed:
             raise Inexpressible(node.at, "properties", "an object without declared properties")
         missing = [name for name in required if name not in properties]
-        if missing and not subset.untyped:
+        if missing:
             required = [name for name in required if name in properties]
             self.note(node.below("required"), "required", "dropped", f"undeclared: {', '.join(missing)}", loosens=True)
         written: Schema = {}

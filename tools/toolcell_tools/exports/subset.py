@@ -18,6 +18,7 @@ class Subset:
     keywords: frozenset[str]
     formats: frozenset[str] = frozenset()
     enum_types: frozenset[str] = frozenset({"string", "integer", "number", "boolean", "null"})
+    empty_text: bool = True  # "" may be one of an enum's values
     const: bool = False
     default: bool = False
     references: bool = True

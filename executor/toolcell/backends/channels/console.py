@@ -21,7 +21,7 @@ __all__ = ["ConsoleChannel"]
 _LOOK_MS: Final = 100  # between two looks whether the question is withdrawn
 _LINE_BYTES: Final = 64 * 1024
 _MARK: Final = "  … "
-_PROMPT_CHARS: Final = 60  # at most, of the question below a page
+_PROMPT_CHARS: Final = 76  # at most, of the question below a page
 
 
 class ConsoleChannel:
@@ -61,7 +61,7 @@ class ConsoleChannel:
             pages = _pages(request, *self._screen())
             while (page := await self._threads.run(partial(next, pages, None))) is not None:  # a long one takes a while
                 shown, question = page
-                answer = await self._reply(f"{shown}\n{question} [y/N] ")
+                answer = await self._reply(f"{shown}\n{question} Enter denies. [y/N] ")
                 if answer is None or answer.lower() not in ("y", "yes"):
                     return Denied("The person at the console did not approve.")
         return Approved()

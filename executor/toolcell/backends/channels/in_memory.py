@@ -11,12 +11,16 @@ import anyio
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.backends.errors import Refused
+from toolcell.budget import MIB, oldest_beyond
 from toolcell.errors import UsageError
 from toolcell_tools.handles import ChannelMessage
 
 __all__ = ["ChannelQuestion", "InMemoryChannel", "ShownMessage"]
 
 MOST: Final = 1_000
+MOST_BYTES: Final = 64 * MIB
+"""The most messages that are kept, and their bytes. The oldest are dropped first."""
+MOST_REACTIONS: Final = 100
 
 
 @dataclass(slots=True)
@@ -33,6 +37,11 @@ class ShownMessage:
     is_pinned: bool = False
     reactions: list[str] = field(default_factory=list[str])
 
+    @property
+    def bytes(self) -> int:
+        """About its size."""
+        return len(self.text) + len(self.data or b"") + sum(map(len, self.reactions))
+
 
 @dataclass(slots=True, eq=False)
 class ChannelQuestion:
@@ -48,7 +57,8 @@ class ChannelQuestion:
 
 
 class InMemoryChannel:
-    """Keeps the last 1,000 messages, and questions until they are answered. Every operation is possible.
+    """Keeps the last 1,000 messages, of 64 MiB at most, and questions until they are answered. Every operation is
+    possible.
 
     The program reads `messages` and `questions`, writes as a person with `say`, and answers with `answer(id, …)`: text,
     or Approved or Denied for an approval. `on_change` is called after each change. All of it happens on the event loop.
@@ -96,7 +106,9 @@ class InMemoryChannel:
         return str((await self._asked(question, tuple(options), sender)).answer)
 
     async def react(self, message_id: str, emoji: str, *, sender: str) -> None:
-        self._found(message_id).reactions.append(emoji)
+        reactions = self._found(message_id).reactions
+        reactions.append(emoji)
+        del reactions[:-MOST_REACTIONS]
         self._changed()
 
     async def edit(self, message_id: str, text: str, *, sender: str) -> None:
@@ -147,5 +159,10 @@ class InMemoryChannel:
         raise Refused(f"There is no message {message_id[:80]!r}. Use an id that send or read has given.")
 
     def _changed(self) -> None:
+        sizes = {
+            each.id: len(each.text) + len(each.data or b"") + sum(map(len, each.reactions)) for each in self.messages
+        }
+        for _ in oldest_beyond(sizes, MOST, MOST_BYTES):
+            self.messages.popleft()
         if self._on_change is not None:
             self._on_change()

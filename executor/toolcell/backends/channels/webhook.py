@@ -18,6 +18,7 @@ from toolcell.backends.protocols import HttpRequest
 from toolcell.backends.threads import Threads
 from toolcell.credentials import Credential
 from toolcell.errors import ArgumentError
+from toolcell.redaction import origin_of
 
 __all__ = ["WebhookChannel"]
 
@@ -68,7 +69,7 @@ class WebhookChannel:
         return self._quick.credentials
 
     def __repr__(self) -> str:
-        return f"<WebhookChannel {self._url}>"
+        return f"<WebhookChannel {origin_of(self._url)}>"
 
     async def send(self, text: str, *, sender: str) -> str | None:
         return _id(await self._post("message", sender, text=text))

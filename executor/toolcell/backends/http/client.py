@@ -1,21 +1,21 @@
 """The default HTTP client: sends one request to one host, with the supervisor's credentials for that host."""
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from toolcell import misuse
-from toolcell.backends.errors import Refused, Unreachable
+from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
 from toolcell.backends.http.feed import WholeLines
-from toolcell.backends.http.redaction import Redaction, headers_for
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import HttpReply, HttpRequest
 from toolcell.credentials import Credential, Origin, parse_origin
 from toolcell.errors import ArgumentError
+from toolcell.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply
@@ -117,6 +117,24 @@ class BrokeredHttp:
                 f"{target.host} did not answer within {self._timeout_s:g} s. The request may have had its effect: "
                 "repeat it only if a second time does no harm."
             ) from None
+
+
+def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[str, str], Redaction]:
+    """The headers for these credentials, and the redaction of the answer. Raises NotConfigured if a secret is
+    missing.
+    """
+    headers: dict[str, str] = {}
+    secrets: list[str] = []
+    for credential in credentials:
+        try:
+            secret = credential.read()
+        except ValueError:
+            raise NotConfigured(
+                f"The credential for {host} cannot be read. Whoever runs the agent can repair it: {credential.header}."
+            ) from None
+        headers[credential.header.lower()] = credential.line(secret)
+        secrets += credential.parts(secret)
+    return headers, Redaction(secrets)
 
 
 def _checked(request: HttpRequest, target: Target, answers: list[str], exception: str) -> list[Address]:

@@ -3,7 +3,8 @@
 from toolcell.backends.errors import Refused
 from toolcell.backends.http.checks import checked_headers
 from toolcell.config.servers import McpServer
-from toolcell.credentials import SHORTEST, Credential
+from toolcell.credentials import Credential
+from toolcell.redaction import SHORTEST
 
 from .toolset import McpToolset, mcp_toolset
 

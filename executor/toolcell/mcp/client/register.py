@@ -3,7 +3,6 @@
 Each principal has its own register: a server sees the principal's workspace, and may list other tools for each.
 """
 
-import hashlib
 import threading
 import time
 from collections import Counter
@@ -14,10 +13,10 @@ import pydantic
 
 from toolcell.errors import UsageError
 from toolcell_tools.failures import ToolDefinitionError
-from toolcell_tools.rules import check_name, suggested_name
+from toolcell_tools.rules import legal_names
 from toolcell_tools.toolsets import ToolsetError
 
-from .inside.bounds import MAX_TOOLS
+from .inside.bounds import MAX_FINDINGS, MAX_TOOLS
 from .inside.fingerprints import PROBLEM
 from .server_tool import Described, ServerTool
 
@@ -56,7 +55,7 @@ class Register:
         if not isinstance(said, list):
             raise ToolsetError("its list of tools is malformed.", self._server)
         entries = cast("list[object]", said)
-        if len(entries) > MAX_TOOLS:
+        if len(entries) > MAX_TOOLS + MAX_FINDINGS:
             raise ToolsetError(f"it has {len(entries):,} tools; at most {MAX_TOOLS} are taken.", self._server)
         wrong: list[str] = []
         known = [each for entry in entries if (each := _described(entry, wrong)) is not None]
@@ -114,21 +113,15 @@ class Register:
 
     def _name(self, originals: Iterable[str]) -> None:
         """Give each new tool a legal name: its own if that is legal, else the nearest. A name is never taken over."""
-        new = [name for name in originals if name not in self._names]
-        taken = set(self._names.values())
-        for original in sorted(new, key=lambda name: (not _is_legal(f"{self._prefix}{name}"), name)):
-            if len(self._names) >= MOST_NAMES:
-                return
-            wanted = f"{self._prefix}{original}"
-            name = wanted if _is_legal(wanted) else suggested_name(wanted)
-            if name in taken or not _is_legal(name):
-                name = f"{suggested_name(f'tool_{name}')[:56]}_{_mark(original)}"
-            taken.add(name)
-            self._names[original] = name
+        new = sorted(name for name in originals if name not in self._names)[: MOST_NAMES - len(self._names)]
+        self._names |= legal_names(new, prefix=self._prefix, taken=self._names.values())
 
 
 def _described(entry: object, wrong: list[str]) -> Described | None:
     given = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    if PROBLEM in given and "name" not in given:
+        wrong.append(str(given[PROBLEM])[:300])  # about the whole list
+        return None
     if PROBLEM in given:
         what = f"its description is not plain JSON: {str(given[PROBLEM])[:200]}"
         wrong.append(f"the tool {str(given.get('name'))[:64]!r} cannot be offered: {what}")
@@ -141,16 +134,3 @@ def _described(entry: object, wrong: list[str]) -> Described | None:
         name = str(given.get("name", "?"))[:64]
         wrong.append(f"the description of its tool {name!r} is malformed at {where}: {problem['msg']}")
         return None
-
-
-def _is_legal(name: str) -> bool:
-    try:
-        check_name(name)
-    except ToolDefinitionError:
-        return False
-    return True
-
-
-def _mark(original: str) -> str:
-    """Six characters that stand for the server's name of a tool."""
-    return hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:6]

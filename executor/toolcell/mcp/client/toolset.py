@@ -22,6 +22,7 @@ from toolcell.credentials import Credential
 from toolcell.errors import UsageError
 from toolcell.misuse import capability, items
 from toolcell.profile import Profile
+from toolcell.redaction import Redaction, origin_of, secrets_of_url
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint
@@ -86,7 +87,7 @@ class McpToolset(Toolset):
         self._retry_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        how = self.source.url.partition("?")[0] or self.source.command[0]
+        how = origin_of(self.source.url) if self.source.url else self.source.command[0]
         return f"<McpToolset {self.source.name}: {how}>"
 
     @property
@@ -291,7 +292,8 @@ def _of_url(
             http = BrokeredHttp(credentials={f"{target.scheme}://{target.authority}": listed})
         own = (profile or Profile()).replace(grants=frozenset({"http"}), http=rules)
     except (Refused, ValueError) as error:
-        raise UsageError(f"The MCP server {name!r} cannot be asked: {error}") from None
+        why = Redaction(secrets_of_url(url)).text(str(error))
+        raise UsageError(f"The MCP server {name!r} cannot be asked: {why}") from None
     if needs - {Capability.HTTP}:
         raise UsageError(f"The MCP server {name!r} is behind a URL, and needs http only. Leave out needs.")
     rights = frozenset({Capability.HTTP})

@@ -46,7 +46,8 @@ class ServerBounds:
     task_s: float = 3600.0
     """How long a task is kept, from its start."""
     kept_bytes: int = 64 * MIB
-    """The size of the results of tasks, and that of the artifacts without a file, each."""
+    """The size of the arguments and results of tasks, that of the artifacts without a file, and that of the messages
+    for streams that are resumed, each."""
     artifacts: int = 1000
     """The artifacts that clients can read. The oldest are forgotten first."""
     page: int = 200

@@ -1,6 +1,5 @@
 """MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
 
-import asyncio
 import json
 import logging
 import socket
@@ -19,11 +18,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from toolcell.errors import UsageError
 
 from .bounds import SMALL_BYTES, ServerBounds
+from .connections import HAS_TOKEN, BoundedConnection
 from .events import EventLog, SessionEvents
 from .guards import BUSY
 from .hosts import HostRules, is_loopback
@@ -35,8 +34,6 @@ __all__ = ["HttpOptions", "McpApp", "serve"]
 PATH: Final = "/mcp"
 RETRY_MS: Final = 1000
 """How long a client waits before it resumes a stream."""
-HEAD_S: Final = 10.0
-"""How long a connection may be open without the head of a request."""
 BODY_S: Final = 30.0
 """How long a client may take to send a request."""
 MOST_MEMBERS: Final = 20_000
@@ -45,8 +42,6 @@ INITIALIZE_BYTES: Final = 64 * 1024
 """The longest request that opens an MCP session: what the client says of itself is kept as long as the session."""
 END_S: Final = 3.0
 """How long open requests may take when the server ends."""
-MAX_OPEN: Final = 1000
-"""The connections of all clients at the same time."""
 HELD_BYTES: Final = 64 * 1024 * 1024
 """The bodies of the requests of all clients at the same time, those that are being served among them."""
 _log = logging.getLogger("toolcell.mcp")
@@ -107,6 +102,8 @@ class McpApp:
         principal = "" if self._tokens is None else self._tokens.principal(_header(scope, b"authorization"))
         if principal is None:
             return await _answer(401, "A valid token is needed", scope, receive, send, {"WWW-Authenticate": "Bearer"})
+        if HAS_TOKEN in scope.get("state", {}):
+            scope["state"][HAS_TOKEN](principal)
         if self._open[principal] >= self._server.bounds.streams:
             return await _answer(429, "Too many requests at the same time", scope, receive, send, {"Retry-After": "1"})
         self._open[principal] += 1
@@ -203,36 +200,6 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
-class _BoundedConnection(H11Protocol):
-    """A connection that is closed if the next request does not come: it needs no token, and takes a place. Unlike
-    uvicorn's other parser, which is preferred where it is installed, h11 bounds the head of a request."""
-
-    _head: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._await_head()
-
-    def on_response_complete(self) -> None:
-        self._await_head()  # uvicorn's own timer ends with the first byte
-        super().on_response_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._head is not None:
-            self._head.cancel()
-        super().connection_lost(exc)
-
-    def _await_head(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-        self._head = self.loop.call_later(HEAD_S, self._close_without_request)
-
-    def _close_without_request(self) -> None:
-        cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
-        if cycle is None or cycle.response_complete:
-            self.transport.abort()
-
-
 async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
     """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
@@ -245,13 +212,12 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             McpApp(server, tokens, options),
-            http=_BoundedConnection,
+            http=BoundedConnection,
             log_level="warning",
             access_log=False,  # it would have nothing of use, and one line for each request
             lifespan="off",
             ws="none",
             server_header=False,
-            limit_concurrency=MAX_OPEN,
             timeout_graceful_shutdown=int(END_S) - 1,
         )
         serving = uvicorn.Server(config)

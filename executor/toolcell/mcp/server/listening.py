@@ -31,6 +31,8 @@ SEND_S: Final = 2.0
 """How long a client may take to read a notification of a change."""
 URI_CHARS: Final = 2048
 """The longest URI that a client can subscribe to, because it is kept."""
+URIS_CHARS: Final = 4_000_000
+"""The characters of all URIs that the clients of a principal subscribe to."""
 DEFAULT_LEVEL: Final = "info"
 
 
@@ -86,7 +88,11 @@ class Listeners:
         if len(params.uri) > URI_CHARS:
             raise MCPError(types.INVALID_PARAMS, f"A URI has at most {URI_CHARS:,} characters.")
         uris = self._connection(ctx).uris
-        if len(uris) >= self._bounds.page and params.uri not in uris:
+        if str(params.uri) in uris:
+            return types.EmptyResult()
+        if sum(len(uri) for each in self._connections.values() for uri in each.uris) + len(params.uri) > URIS_CHARS:
+            raise MCPError(types.INVALID_PARAMS, "The URIs that are subscribed to are too long together.")
+        if len(uris) >= self._bounds.page:
             raise MCPError(
                 types.INVALID_PARAMS, f"The client has subscribed to {len(uris)} resources, the most possible."
             )

@@ -14,6 +14,7 @@ import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
+from toolcell.budget import MIB, memory_of
 from toolcell_tools.preview import printable
 
 __all__ = ["LEVELS", "Reports", "reporting"]
@@ -31,6 +32,8 @@ LEVELS: Final[tuple[types.LoggingLevel, ...]] = (
 FLUSH_S: Final = 2.0
 """How long a result waits for the messages before it."""
 MESSAGE_CHARS: Final = 10_000
+WAITING_BYTES: Final = 4 * MIB
+"""The memory of the messages of a call that wait to be sent. Others are dropped, and counted."""
 Context = ServerRequestContext[Any, Any]
 Message = types.LoggingMessageNotificationParams | tuple[float, float | None, str]
 """A log message, or progress: its value, its total, its text."""
@@ -49,7 +52,8 @@ class Reports:
         self._tool = tool
         self._least = _rank(level)
         self._most = most
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[tuple[Message, int]] = deque()
+        self._bytes = 0
         self._changed = anyio.Event()
         self._closed = False
         self._last = 0.0
@@ -64,7 +68,8 @@ class Reports:
         else:
             value, total = max(fraction, least if self._last else 0.0), 1.0
         self._last = value
-        self._put((value, total, printable(message[:MESSAGE_CHARS])))
+        text = printable(message[:MESSAGE_CHARS])
+        self._put((value, total, text), memory_of(text))
 
     def hears(self, level: str) -> bool:
         """Whether the client wants log messages of this level."""
@@ -77,15 +82,18 @@ class Reports:
             return
         text = printable(message[:MESSAGE_CHARS], keep="\n\t")
         data: Any = {"message": text, "fields": dict(fields)} if fields else text
-        self._put(types.LoggingMessageNotificationParams(level=LEVELS[rank], logger=self._tool, data=data))
+        self._put(
+            types.LoggingMessageNotificationParams(level=LEVELS[rank], logger=self._tool, data=data), memory_of(data)
+        )
 
-    def _put(self, message: Message) -> None:
+    def _put(self, message: Message, bytes: int) -> None:
         if self._closed:
             return
-        if len(self._waiting) >= self._most:
+        if len(self._waiting) >= self._most or (self._waiting and self._bytes + bytes > WAITING_BYTES):
             self._dropped += 1
             return
-        self._waiting.append(message)
+        self._waiting.append((message, bytes))
+        self._bytes += bytes
         self._changed.set()
 
     def close(self) -> None:
@@ -97,7 +105,9 @@ class Reports:
         """Send the messages until `close`, and say how many were dropped."""
         while not self._closed or self._waiting:
             if self._waiting:
-                await self._sent(self._waiting.popleft())
+                message, bytes = self._waiting.popleft()
+                self._bytes -= bytes
+                await self._sent(message)
                 continue
             self._changed = anyio.Event()
             await self._changed.wait()

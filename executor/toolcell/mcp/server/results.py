@@ -6,7 +6,7 @@ from typing import Any, Final
 from mcp_types import INTERNAL_ERROR, ErrorData
 
 from toolcell_tools.errors import Cancelled, Crashed, Overloaded, ProtocolViolation, SandboxUnavailable
-from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
+from toolcell_tools.result import ToolResult
 
 from .artifacts import Artifacts
 from .catalog import Offered, ToolList
@@ -21,14 +21,8 @@ _INFRASTRUCTURE: Final = (Crashed, ProtocolViolation, SandboxUnavailable, Overlo
 def written(
     catalog: ToolList, artifacts: Artifacts, offered: Offered, arguments: dict[str, Any], result: ToolResult
 ) -> dict[str, Any]:
-    """The result of `tools/call`: text, media, structured content, links to artifacts.
-
-    An output that is a text is sent as it is. Any other output is JSON.
-    """
+    """The result of `tools/call`: text, media, structured content, links to artifacts."""
     rendered = catalog.rendered(offered, arguments, result)
-    if result.error is None and isinstance(result.output, str) and len(result.output.encode()) <= FOR_MODEL_BYTES:
-        text = "\n".join([result.output, *result.told_notices()])
-        rendered["content"][0] = {"type": "text", "text": text}
     rendered["content"].extend(map(wire, artifacts.links(result)))
     rendered["resultType"] = "complete"  # left out again for clients of the handshake protocol
     rendered["_meta"] = {"toolcell/call_id": result.call_id}

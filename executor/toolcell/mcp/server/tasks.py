@@ -18,9 +18,10 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from pydantic_core import to_json
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.sizes import memory_of
+from toolcell.budget import memory_of
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
 
@@ -90,6 +91,7 @@ class _ClientTask:
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     bytes: int = 0
+    """Of its arguments as JSON while it runs, then the memory of its result."""
     message: str = ""
     """The last progress of the call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -159,14 +161,14 @@ class Tasks:
     ) -> dict[str, Any]:
         """Begin a task, and return its envelope. Raises MCPError if too many are kept."""
         self._prune()
-        kept = sum(task.bytes for task in self._known.values())
-        if len(self._known) >= self._bounds.tasks or kept >= self._bounds.kept_bytes:
+        size = len(to_json(params.arguments or {}))
+        if len(self._known) >= self._bounds.tasks or not self._has_room(size):
             message = f"Too many tasks are kept: {len(self._known)}. Try again when the first of them has expired."
             raise MCPError(types.INTERNAL_ERROR, message, {"retryable": True})
         task = _ClientTask(
             secrets.token_hex(16), time.monotonic() + self._bounds.task_s, int(self._bounds.task_s * 1000)
         )
-        task.answers = dict(answers)
+        task.answers, task.bytes = dict(answers), size
         self._known[task.id] = task
         try:
             await self._keep(task, "working")
@@ -216,6 +218,11 @@ class Tasks:
             raise MCPError(types.INVALID_PARAMS, f"There is no task {id[:80]!r}.")
         return task
 
+    def _has_room(self, bytes: int, instead: int = 0) -> bool:
+        """Whether so many bytes can be kept beside what other tasks keep, in place of `instead` bytes."""
+        kept = sum(task.bytes for task in self._known.values()) - instead
+        return kept + bytes <= self._bounds.kept_bytes or kept == 0
+
     def _prune(self) -> None:
         now = time.monotonic()
         for id in [id for id, task in self._known.items() if task.is_over and task.expires_at <= now]:
@@ -232,6 +239,11 @@ class Tasks:
         error: types.ErrorData | None = None
         with anyio.move_on_at(anyio.current_time() + self._bounds.task_s), task.scope:
             result, error = await self._outcome(task, offered, params, capabilities)
+        size = memory_of(result)
+        if not self._has_room(size, instead=task.bytes):
+            most = self._bounds.kept_bytes
+            message = f"The call has ended, and its result of {size:,} bytes is not kept: all tasks may keep {most:,}."
+            result, size, error = None, 0, types.ErrorData(code=types.INTERNAL_ERROR, message=message)
         status: Status = "completed" if result is not None else "failed" if error is not None else "cancelled"
         task.pending, task.answers = {}, {}
         told = None if error is None else wire(error)
@@ -239,7 +251,7 @@ class Tasks:
             await self._keep(task, status, result, told)
         except (sqlite3.Error, ValueError):  # a full disk, for example; the client of this run has the result
             _log.exception("the result of the task %s cannot be kept for another run of the server", task.id)
-        task.result, task.error, task.bytes = result, told, memory_of(result)
+        task.result, task.error, task.bytes = result, told, size
         task.become(status)
 
     async def _keep(

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Never, Protocol
 
+from toolcell.budget import Charge
 from toolcell.fast.pipes import PIPE_BYTES, narrow
-from toolcell.pool.budget import Charge
 from toolcell.pool.deadlines import Deadlines
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run, unavailable

@@ -24,6 +24,7 @@ from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.network import NoNetwork
 from toolcell_sandbox.view import Bind
 from toolcell_tools.preview import printable
 
@@ -89,7 +90,8 @@ class Cell(Stateful):
         control_link = ControlLink(CONTROL_LIMITS)
         load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
         self._link = SupervisorLink(wire_limits, kept=kept)
-        self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
+        network = not isinstance(spec.profile.reach, NoNetwork)
+        self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby, network=network)
         with forks.no_fork:
             self._channels = channels = Channels(reactor, self)
         self._control = CellControl(self, channels, control_link)
@@ -321,6 +323,18 @@ class Cell(Stateful):
                 if self.sweeping:
                     self.kill()
         self.calls.inspect(now)
+
+    @property
+    def keeps_a_process(self) -> bool:
+        """Whether a kept process is there, and waits for its next call."""
+        return self._kept and self._machine.state is State.READY and self._meter.process != 0
+
+    @owned
+    def inspect_rest(self) -> None:
+        """End a kept process that takes too much memory while it has no call: its next call has another one."""
+        if excess := self._meter.evidence.exceeded_at_rest():
+            self.calls.report(f"the process exceeded its limit on {excess} after its call, and was ended")
+            self.on(Event.KILLED)
 
     def _sweep(self, count: bool = False) -> None:
         """Have the init sweep. Nothing is written for the old call after this."""

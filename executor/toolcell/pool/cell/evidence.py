@@ -6,10 +6,22 @@ tree periodically, from psutil and /proc. Rlimits then limit each process, and t
 
 import logging
 import math
+import os
 import signal
 import time
+from collections.abc import Collection
 
-from toolcell.pool.processes import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
+from toolcell.pool.processes import (
+    Machine,
+    TreeUsage,
+    descendants,
+    holds_too_many_locks,
+    reaped_cpu_s,
+    shared_memory_of_the_machine,
+    sockets_of,
+    tree_usage,
+)
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
@@ -27,6 +39,7 @@ class Evidence:
 
     __slots__ = (
         "_ahead",
+        "_before",
         "_cgroup",
         "_cpu_at_start",
         "_cpu_of_dead",
@@ -34,24 +47,27 @@ class Evidence:
         "_kept",
         "_limits",
         "_most",
+        "_network",
         "_oom_kills",
         "_peak",
         "_peak_at_start",
         "_refused",
-        "_shared_before",
+        "_shares_network",
     )
 
-    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool) -> None:
+    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, network: bool = False) -> None:
         self._cgroup = cgroup
         self._limits = limits
         self._kept = kept
+        self._network = network
         self._init_pid = 0
         self._ahead = 0  # processes that were forked ahead during the running call
         self._most = TreeUsage()  # the maxima seen in this call
         self._cpu_at_start: float | None = 0.0
         self._cpu_of_dead = 0.0  # CPU seconds of earlier calls' processes
         self._peak = self._peak_at_start = 0
-        self._shared_before = 0  # of the machine, before the call's process had any
+        self._before = Machine()  # what is used, before the call's process has anything
+        self._shares_network = False  # whether the cell is in the supervisor's network namespace
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
 
@@ -62,6 +78,11 @@ class Evidence:
 
     def new_cell(self, init_pid: int) -> None:
         self._init_pid = init_pid
+        if self._cgroup is None:
+            try:
+                self._shares_network = sockets_of(init_pid).namespace == sockets_of(os.getpid()).namespace
+            except OSError:
+                pass  # the init has ended, which its pidfd reports, or no descriptor is left
 
     def new_call(self) -> None:
         """Reset the counters for a new call. The call waits for this, so it only reads an open file of the cgroup."""
@@ -74,7 +95,7 @@ class Evidence:
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
             if not self._kept:
-                self._shared_before = shared_memory_of_the_machine()
+                self._look_around()
 
     def forked_ahead(self) -> None:
         """Exclude the next call process, which is prepared while this call runs, from the call's counts."""
@@ -84,8 +105,12 @@ class Evidence:
         """Take base values for the next call process, which waits as the cell's only one or is forked for its call."""
         self._ahead = 0
         if self._cgroup is None and self._kept:
-            self._shared_before = shared_memory_of_the_machine()
+            self._look_around()
         self.settle()
+
+    def _look_around(self) -> None:
+        mine = sockets_of(os.getpid()) if self._shares_network else Machine().sockets
+        self._before = Machine(shared_memory_of_the_machine(), mine)
 
     def settle(self) -> None:
         """Take new base values after a call whose processes are gone, so that its use does not count for the next."""
@@ -97,6 +122,8 @@ class Evidence:
             self._cpu_of_dead = reaped_cpu_s(self._init_pid)
 
     def _forget_peak(self, cgroup: Cgroup) -> None:
+        if self._network:
+            cgroup.reset_socket_peak()
         self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
 
     def oom_killed(self) -> bool:
@@ -129,7 +156,28 @@ class Evidence:
                 return "processes"
             if self._most.memory_bytes > limits.memory_bytes:
                 return "memory"
+        if self._holds_too_many_locks():
+            return "locks"
         return "cpu" if self._most.cpu_s > limits.cpu_s + self._ahead * AHEAD_CPU_S else ""
+
+    def exceeded_at_rest(self) -> str:
+        """The resource that a kept process has exceeded while it has no call: "memory", "locks" or ""."""
+        if self._cgroup is None:
+            self._look()
+            if self._most.memory_bytes > self._limits.memory_bytes:
+                return "memory"
+        return "locks" if self._holds_too_many_locks() else ""
+
+    def _holds_too_many_locks(self) -> bool:
+        """Whether the cell's processes hold more POSIX locks than a call may. No cgroup counts their memory."""
+        try:
+            return holds_too_many_locks(self._pids)
+        except (OSError, SandboxError) as error:
+            _log.warning("the locks of a call could not be counted: %s", error)
+            return False
+
+    def _pids(self) -> Collection[int]:
+        return self._cgroup.processes() if self._cgroup is not None else descendants(self._init_pid)
 
     def account(self, started_at: float) -> TreeUsage:
         """The most that the call's whole process tree has used. Call this while its processes exist.
@@ -150,6 +198,8 @@ class Evidence:
             # Older kernels cannot reset the peak: it is this call's if it grew.
             if peak > self._peak_at_start and peak > most.memory_bytes:
                 most.memory_bytes = peak
+            if self._network and (sockets := cgroup.socket_peak()):
+                most.memory_bytes = max(most.memory_bytes, peak + sockets)
         return most
 
     def memory_now(self) -> int:
@@ -164,7 +214,7 @@ class Evidence:
             self.account(math.inf)
         elif self._init_pid:
             try:
-                now = tree_usage(self._init_pid, self._limits.memory_bytes, self._shared_before)
+                now = tree_usage(self._init_pid, self._limits.memory_bytes, self._before)
             except OSError as error:  # such as EMFILE: earlier values stay, and deadlines still work
                 _log.warning("the processes of a call could not be added up: %s", error)
                 return

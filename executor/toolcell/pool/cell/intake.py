@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from toolcell.budget import MOST_A_BYTE, Account, Ask, Budgets
 from toolcell.fast.pipes import WIDE_BYTES, widen
-from toolcell.pool.budget import MOST_A_BYTE, Account, Ask, Budgets
 from toolcell.pool.capture import Capture
 from toolcell.pool.outbox import read_available
 from toolcell.pool.reactor import Reactor

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from toolcell.pool.budget import Budgets
+from toolcell.budget import Budgets
 from toolcell.pool.run import CellKey, Run
 from toolcell.wire.frames import Buffer
 from toolcell.wire.messages import Failed

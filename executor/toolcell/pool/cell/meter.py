@@ -36,8 +36,8 @@ class Meter:
         "reads_clock",
     )
 
-    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, standby: bool) -> None:
-        self.evidence = Evidence(cgroup, limits, kept=kept)
+    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, standby: bool, network: bool) -> None:
+        self.evidence = Evidence(cgroup, limits, kept=kept, network=network)
         self.process = 0
         self._cgroup = cgroup
         self._kept = kept

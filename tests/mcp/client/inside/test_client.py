@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from toolcell.mcp.client.inside.client import VERSIONS, Client
+from toolcell.mcp.client.inside.fingerprints import PROBLEM
 from toolcell.mcp.client.inside.messages import Message, Misbehaved
 from toolcell.testing import context
 
@@ -54,9 +55,35 @@ def test_the_pages_of_a_list_are_read_in_turn_and_what_nobody_reads_is_left_out(
 
 
 @pytest.mark.parametrize("tool", [{}, {"name": None}, {"name": 7}, "a", None, ["name"]], ids=repr)
-def test_an_entry_without_a_name_ends_the_server(tool: object) -> None:
-    with pytest.raises(Misbehaved, match="an entry without a name"):
-        listing({"tools": [tool]})
+def test_an_entry_without_a_name_is_told_and_costs_no_other_tool(tool: object) -> None:
+    assert listing({"tools": [tool, {"name": "a"}]}) == [
+        {"name": "a"},
+        {PROBLEM: "its list of tools has an entry without a name"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pages", "said"),
+    [
+        ([{"tools": [{"name": "a"}], "nextCursor": "x"}] * 2, "repeats: the cursor 'x'"),
+        ([{"tools": [{"name": "a"}], "nextCursor": each} for each in "xyz"], "repeats: the cursor 'y'"),
+        ([{"tools": [{"name": "a"}], "nextCursor": "x"}, {"tools": [], "nextCursor": "x"}], "repeats: the cursor 'x'"),
+        ([{"tools": [{"name": "a"}], "nextCursor": 7}], "a cursor that is no text"),
+        ([{"tools": [{"name": "a"}], "nextCursor": "x" * 10_001}], "a cursor that is no text of at most 10,000"),
+        ([{"tools": [{"name": "a"}], "nextCursor": "x"}] + [{"tools": [], "nextCursor": f"{n}"} for n in range(99)],
+         "more than 100 pages"),
+    ],
+)  # fmt: skip
+def test_a_list_whose_next_page_cannot_follow_keeps_its_tools_and_says_so(pages: list[Message], said: str) -> None:
+    tool, told = listing(*pages)
+    assert tool == {"name": "a"} and told.keys() == {PROBLEM} and said in told[PROBLEM]
+
+
+def test_a_server_without_the_capability_is_not_asked_for_tools_and_that_is_told() -> None:
+    client = Client(Prepared({"protocolVersion": VERSIONS[0], "capabilities": {"prompts": {}}}), None, "0")
+    client.initialize(context())
+    ((told),) = client.listing(context())
+    assert "does not declare the capability 'tools'" in told[PROBLEM]
 
 
 @pytest.mark.parametrize("tools", [None, {}, "a"], ids=repr)

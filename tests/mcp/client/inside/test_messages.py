@@ -9,9 +9,9 @@ from toolcell_tools.failures import ToolFailure
 @pytest.mark.parametrize(
     "line",
     [b"", b"x", b"null", b"[]", b"7", b"{}", b'{"jsonrpc":"1.0","method":"a"}', b'{"jsonrpc":"2.0"}',
-     b'{"jsonrpc":"2.0","id":1}',
+     b'{"jsonrpc":"2.0","id":"other","result":{}}', b'{"id":[1],"result":{}}', b'{"error":"a line of a log"}',
      b'{"jsonrpc":"2.0","id":true,"result":{}}', b'{"jsonrpc":"2.0","id":null,"result":{}}',
-     b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}', b'{"jsonrpc":"2.0","method":7}',
+     b'{"jsonrpc":"2.0","method":7}',
      b'{"jsonrpc":"2.0","method":"a","params":[]}', b'{"jsonrpc":"2.0","method":"a","params":{"a":NaN}}',
      b'{"jsonrpc":"2.0","id":1,"result":' + b"9" * 5000 + b"}", b"[" * 100_000, b'{"a":' * 100_000, b"\xff"],
 )  # fmt: skip
@@ -34,7 +34,22 @@ def test_an_error_is_a_failure_with_its_data_and_a_result_is_an_object() -> None
         result_in({"id": 1, "result": []}, "tools/call")
 
 
-def test_an_answer_with_a_number_that_is_not_of_json_is_an_error_that_names_it() -> None:
-    for word in ("NaN", "Infinity", "-Infinity"):
-        answer = decoded(b'{"jsonrpc":"2.0","id":1,"result":{"a":%s}}' % word.encode())
-        assert answer is not None and answer["id"] == 1 and f"has {word}" in answer["error"]["message"]
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"id":1,"result":{}}', '"jsonrpc"'),
+        (b'{"jsonrpc":2.0,"id":1,"result":{}}', '"jsonrpc"'),
+        (b'{"jsonrpc":"2.0","id":"1","result":{}}', 'id is "1"'),
+        (b'{"jsonrpc":"2.0","id":"1","error":{}}', 'id is "1"'),
+        (b'{"jsonrpc":"2.0","id":1.0,"result":{}}', r"id is 1\.0"),
+        (b'{"jsonrpc":"2.0","id":1}', "neither"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{},"error":null}', "both"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}', "has NaN"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"a":-Infinity}}', "has -Infinity"),
+    ],
+)  # fmt: skip
+def test_a_malformed_answer_fails_the_request_with_its_problem(line: bytes, said: str) -> None:
+    answer = decoded(line)
+    assert answer is not None and answer["id"] == 1
+    with pytest.raises(ToolFailure, match=f"answer to tools/call is malformed: .*{said}"):
+        result_in(answer, "tools/call")

@@ -19,6 +19,8 @@ MAX_PAGES: Final = 100
 MAX_CURSOR_CHARS: Final = 10_000
 """The cursor of a page, which the next request repeats."""
 MAX_TOOLS: Final = 500
+MAX_FINDINGS: Final = 10
+"""Words about a list of tools, beside the tools."""
 MAX_LISTING_BYTES: Final = 4 * 1024 * 1024
 """One list of tools as JSON; the largest among 18 published servers has 150 KB."""
 MAX_BLOCKS: Final = 1_000

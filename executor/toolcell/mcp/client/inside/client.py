@@ -11,6 +11,7 @@ from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure, Unen
 
 from .bounds import (
     MAX_CURSOR_CHARS,
+    MAX_FINDINGS,
     MAX_LISTING_BYTES,
     MAX_MESSAGES,
     MAX_NOISE,
@@ -84,36 +85,52 @@ class Client:
         self.transport.post({"method": "notifications/initialized"})
 
     def listing(self, ctx: ToolContext) -> list[Message]:
-        """Ask for the tools, page by page. Each has its name, and what else `PARTS` names."""
-        tools: list[Message] = []
-        size, cursor = 0, None
-        for _ in range(MAX_PAGES if self._offers_tools else 0):
-            page = self._request(ctx, "tools/list", {} if cursor is None else {"cursor": cursor})
-            for tool in _described(page):
-                size += len(encoded(tool))
-                tools.append(tool)
-            if len(tools) > MAX_TOOLS or size > MAX_LISTING_BYTES:
+        """Ask for the tools, page by page. Each has its name, and what else `PARTS` names. Entries with `PROBLEM` alone
+        say what is wrong with the list."""
+        if self._offers_tools:
+            self._tools, wrong = self._paged(ctx)
+        else:
+            self._tools, wrong = [], ["it does not declare the capability 'tools', so it is not asked for any"]
+        return [*self._tools, *({PROBLEM: each} for each in wrong[:MAX_FINDINGS])]
+
+    def _paged(self, ctx: ToolContext) -> tuple[list[Message], list[str]]:
+        """The tools on all pages, and what is wrong with the list. A page that cannot follow ends it."""
+        tools: dict[bytes, Message] = {}  # a page may come twice
+        wrong: list[str] = []
+        cursors: list[object] = [None]
+        while len(cursors) <= MAX_PAGES:
+            page = self._request(ctx, "tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
+            described = {encoded(tool): tool for tool in _described(page, wrong)}
+            cursor: object = page.get("nextCursor")
+            repeats = cursor in cursors[1:] or (described and described.keys() <= tools.keys())
+            names = {tool["name"] for tool in tools.values()} if repeats else ()  # the first form of each counts
+            tools.update((key, tool) for key, tool in described.items() if tool["name"] not in names)
+            if len(tools) > MAX_TOOLS or sum(map(len, tools)) > MAX_LISTING_BYTES:
                 raise Misbehaved(
                     f"The server offers more than {MAX_TOOLS} tools, or describes them in more than "
                     f"{MAX_LISTING_BYTES:,} bytes. It was ended."
                 )
-            cursor = page.get("nextCursor")
             if cursor is None:
-                break
+                return [*tools.values()], wrong
             if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR_CHARS:
-                most = f"no text of at most {MAX_CURSOR_CHARS:,} characters"
-                raise Misbehaved(f"The server's list of tools has a cursor that is {most}. It was ended.")
+                wrong.append(
+                    f"its list of tools has a cursor that is no text of at most {MAX_CURSOR_CHARS:,} characters"
+                )
+                break
+            if repeats:
+                wrong.append(f"its list of tools repeats: the cursor {cursor[:64]!r} leads to no further page")
+                break
+            cursors.append(cursor)
         else:
-            if self._offers_tools:
-                raise Misbehaved(f"The server's list of tools has more than {MAX_PAGES} pages. It was ended.")
-        self._tools = tools
-        return tools
+            wrong.append(f"its list of tools has more than {MAX_PAGES} pages; the others are left out")
+        return [*tools.values()], wrong
 
     def call(self, ctx: ToolContext, tool: str, arguments: Message, fingerprint: str) -> Message:
         """Call a tool, if its description still has this fingerprint. Raises RequestDenied if not."""
         self._settle(_Exchange(ctx, self.transport, 0))  # a change may have been announced
-        listed = self.listing(ctx) if self._tools is None else self._tools
-        present = [fingerprint_of(each) for each in listed if each["name"] == tool]
+        if self._tools is None:
+            self.listing(ctx)
+        present = [fingerprint_of(each) for each in self._tools or () if each["name"] == tool]
         if not present:
             raise ToolFailure(f"The server no longer offers {tool!r}.")
         if present != [fingerprint]:
@@ -237,14 +254,16 @@ def _number(value: object) -> float | None:
     return float(value) if abs(value) < 2**63 else None
 
 
-def _described(page: Message) -> Iterator[Message]:
-    """The tools on one page of the list, without the parts that nobody reads. Raises Misbehaved."""
+def _described(page: Message, wrong: list[str]) -> Iterator[Message]:
+    """The tools on one page of the list, without the parts that nobody reads. An entry without a name is left out.
+    Raises Misbehaved."""
     tools: object = page.get("tools")
     if not isinstance(tools, list):
         raise Misbehaved("The server's list of tools is no list. It was ended.")
     for tool in cast("list[object]", tools):
         if not isinstance(tool, dict) or not isinstance(cast("Message", tool).get("name"), str):
-            raise Misbehaved("The server's list of tools has an entry without a name. It was ended.")
+            wrong.append("its list of tools has an entry without a name")
+            continue
         described = cast("dict[str, Any]", tool)
         yield _carried({part: described[part] for part in _KEPT if described.get(part) is not None})
 

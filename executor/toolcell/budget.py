@@ -1,19 +1,23 @@
-"""Byte budgets: bound the bytes that the supervisor buffers for calls. Other bytes stay in the pipes.
+"""Byte budgets: bound the bytes that wait in the supervisor, for a call or for a session.
 
-There is one `ByteBudget` for each kind of buffered bytes, so that no kind waits for another: results on their way in,
-requests that are served, replies on their way out. Each call has an `Account` with each budget. An account has a
-reserve, which no other call can use. What exceeds the reserve is drawn on the budget, first come, first served. A call
-may draw at most as much as it leaves free there. So greedy calls leave every other call a share, and its reserve, which
-is enough for small frames.
+There is one `ByteBudget` for each kind of bytes, so that no kind waits for another: results on their way in, requests
+that are served, replies on their way out, arguments of calls, requests for approval. Each call, or each session, has an
+`Account` with each budget. An account has a reserve, which no other can use. What exceeds the reserve is drawn on the
+budget, first come, first served. An account may draw at most as much as it leaves free there. So greedy accounts leave
+every other a share, and its reserve, which is enough for small frames and calls.
+
+What a cell sends waits for room in its pipes. What a caller brings is refused if there is no room (`ByteBudget.hold`).
 
 Pure bookkeeping: no descriptor, no clock, no task. A request for room has a callback for when there is room.
 """
 
+import math
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 MIB: Final = 1024 * 1024
 REQUEST_COST: Final = 6 * 1024
@@ -22,9 +26,57 @@ MOST_A_BYTE: Final = 4
 """Bytes of memory per byte of a request after decoding: a str with a character above U+FFFF has 4 bytes per character
 (PEP 393). `wire.frames.WireLimits` bounds the other objects in a request."""
 
+MOST_VALUES: Final = 25_000
+"""The most values in the arguments of one call; larger data belongs in a file."""
+
+
+def is_beyond(value: object, most_chars: float = math.inf) -> bool:
+    """Whether a value is larger than the arguments of a call may be: it has more than `MOST_VALUES` values, or more
+    than `most_chars` characters. It looks at no more values than that, whatever the value is."""
+    values, chars, inside = MOST_VALUES, most_chars, [value]
+    while inside and values >= 0 and chars >= 0:
+        each = inside.pop()
+        if isinstance(each, str):
+            chars -= len(each)
+        elif isinstance(each, (Mapping, list, tuple)):
+            values -= len(each)  # pyright: ignore[reportUnknownArgumentType]
+            if values >= 0:
+                inside.extend(each)  # pyright: ignore[reportUnknownArgumentType]
+            if values >= 0 and isinstance(each, Mapping):
+                inside.extend(each.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return values < 0 or chars < 0
+
+
+def memory_of(value: object) -> int:
+    """The memory of JSON data with all nested values, in bytes. A shared value counts at each occurrence."""
+    values: list[Any] = [value]
+    total = 0
+    while values:
+        each = values.pop()
+        total += sys.getsizeof(each)
+        if isinstance(each, Mapping):
+            values.extend(each)  # pyright: ignore[reportUnknownArgumentType]
+            values.extend(each.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        elif isinstance(each, (list, tuple)):
+            values.extend(each)  # pyright: ignore[reportUnknownArgumentType]
+    return total
+
+
+def oldest_beyond(sizes: Mapping[str, int], most: int, most_bytes: int) -> list[str]:
+    """The oldest keys to drop, so that at most `most` are left, of at most `most_bytes`. The newest one is left in any
+    case. `sizes` are in the order of their age."""
+    found: list[str] = []
+    total = sum(sizes.values())
+    for key, size in list(sizes.items())[:-1]:
+        if len(sizes) - len(found) <= most and total <= most_bytes:
+            break
+        found.append(key)
+        total -= size
+    return found
+
 
 class ByteBudget:
-    """At most `limit` bytes for all calls, in addition to a reserve for each. One call has at most `per_call` bytes."""
+    """At most `limit` bytes for all accounts, in addition to a reserve for each. One has at most `per_call` bytes."""
 
     def __init__(self, limit: int, *, per_call: int, reserve: int) -> None:
         self.limit = limit
@@ -33,12 +85,20 @@ class ByteBudget:
         self.drawn = 0
         self.is_short = False  # a call waits for a share, so later requests queue behind it
         self._waiting: dict[Account, None] = {}  # in the order of arrival
+        self._of: WeakValueDictionary[str, Account] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<Budget {self.drawn:,} of {self.limit:,} bytes drawn · {len(self._waiting)} calls wait>"
 
     def account(self) -> "Account":
         return Account(self)
+
+    def hold(self, owner: str, bytes: int) -> "Charge | None":
+        """Charge bytes to the account of an owner, such as a session. None if there is no room for them now."""
+        account = self._of.get(owner)
+        if account is None:
+            account = self._of[owner] = Account(self)  # it lasts as long as its charges
+        return account.charge(bytes) if account.has_room(bytes) else None
 
     def enqueue(self, account: "Account", bytes: int) -> None:
         """Queue an account's request for so many more bytes, for which there is no room."""
@@ -73,10 +133,10 @@ class ByteBudget:
 
 
 class Account:
-    """The bytes of one kind that are buffered for one call. They are counted until they are released, even if the call
-    is over by then."""
+    """The bytes of one kind that wait for one call or session. They are counted until they are released, even if the
+    call is over by then."""
 
-    __slots__ = ("asks", "budget", "used")
+    __slots__ = ("__weakref__", "asks", "budget", "used")
 
     def __init__(self, budget: ByteBudget) -> None:
         self.budget = budget
@@ -180,13 +240,15 @@ class Ask:
 
 class Budgets:
     """The budgets of one supervisor. A call may have 24 MiB of requests and 20 MiB of replies besides its result. All
-    calls together may have 208 MiB in addition to reserves of 768 KiB each.
+    calls together may have 208 MiB in addition to reserves of 768 KiB each. The arguments of all calls that have begun
+    may have 128 MiB in addition to reserves of 1 MiB for each session.
     """
 
     def __init__(self) -> None:
         self.frames = ByteBudget(96 * MIB, per_call=sys.maxsize, reserve=256 * 1024)
         self.requests = ByteBudget(48 * MIB, per_call=24 * MIB, reserve=256 * 1024)
         self.replies = ByteBudget(64 * MIB, per_call=20 * MIB, reserve=256 * 1024)
+        self.arguments = ByteBudget(128 * MIB, per_call=sys.maxsize, reserve=MIB)
 
     @property
     def all(self) -> tuple[ByteBudget, ...]:

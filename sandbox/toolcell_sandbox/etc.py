@@ -1,0 +1,79 @@
+"""What every cell may read of /etc: public data of the C library, and settings of installed programs.
+
+A distribution keeps the settings of a program in /etc and links to them from the program's own directory below /usr:
+without the target of /usr/lib/jvm/*/conf/net.properties, Java does not start. So a directory of /etc is readable in
+cells if such a link leads into it and everyone may read all that is in it. A link alone opens nothing else: no file
+that lies directly in /etc (environment, npmrc), and no directory with a part that only some may read (ssl/private).
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+
+_PUBLIC = (
+    "ld.so.cache", "alternatives", "localtime", "fonts", "services", "protocols",
+    "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "pki/tls/certs", "pki/ca-trust/extracted",
+)  # fmt: skip
+_PROGRAMS = ("/usr/lib", "/usr/lib64", "/usr/share")
+_WITHOUT_PROGRAMS = frozenset({"doc", "icons", "info", "locale", "man", "zoneinfo"})  # two thirds of /usr/share
+_DEPTH = 4  # of the links: jvm/java-17-openjdk-amd64/conf/net.properties, texlive/texmf-dist/web2c/texmf.cnf
+_ENTRIES = 2_000  # of a directory of settings; those of Java are 20
+
+
+@lru_cache(maxsize=1)
+def etc_paths() -> tuple[str, ...]:
+    """The paths below /etc, as they are when this process first asks. Some may be missing."""
+    return (*(f"/etc/{name}" for name in _PUBLIC), *linked_settings(_PROGRAMS, "/etc"))
+
+
+def linked_settings(programs: tuple[str, ...], etc: str) -> tuple[str, ...]:
+    """The directories of `etc` into which a link below `programs` leads, and in which everyone may read everything."""
+    named = {name.split("/")[0] for name in _PUBLIC}
+    found = {target[len(etc) + 1 :].split("/")[0] for target in _targets(programs, f"{etc}/")}
+    return tuple(f"{etc}/{name}" for name in sorted(found - named) if _is_public(f"{etc}/{name}"))
+
+
+def _targets(programs: tuple[str, ...], below: str) -> Iterator[str]:
+    """The targets `below` a directory of all links that are at most `_DEPTH` names deep in `programs`."""
+    left = [(place, _DEPTH) for place in programs if not os.path.islink(place)]
+    while left:
+        place, depth = left.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        target = os.path.normpath(os.path.join(place, os.readlink(entry.path)))
+                        if target.startswith(below):
+                            yield target
+                    elif depth > 1 and entry.name not in _WITHOUT_PROGRAMS and entry.is_dir():
+                        left.append((entry.path, depth - 1))
+        except OSError:  # it is gone, or only some may read it
+            continue
+
+
+def _is_public(directory: str) -> bool:
+    """Whether a directory is no link, and everyone may read all that is in it. The target of a link in it does not
+    count, because a cell sees it only if it is bound too."""
+    left, seen = [directory], 0
+    try:
+        while left:
+            place = left.pop()
+            if not _is_open(os.lstat(place), stat.S_IFDIR, 0o005):
+                return False
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    elif not entry.is_symlink() and not _is_open(os.lstat(entry.path), stat.S_IFREG, 0o004):
+                        return False
+                    if seen > _ENTRIES:
+                        return False
+    except OSError:
+        return False
+    return True
+
+
+def _is_open(status: os.stat_result, kind: int, bits: int) -> bool:
+    return stat.S_IFMT(status.st_mode) == kind and status.st_mode & bits == bits
