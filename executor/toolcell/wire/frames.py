@@ -209,7 +209,7 @@ def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> l
 
 def encoded_bytes(value: object) -> int:
     """The number of bytes of a frame that holds only this value."""
-    return _HEADER_BYTES + len(msgpack.Packer().pack((value,)))
+    return _HEADER_BYTES + len(msgpack.Packer(default=extended).pack((value,)))
 
 
 _TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
