@@ -181,7 +181,7 @@ def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
 
 def encoded_bytes(value: object) -> int:
     """The number of bytes of a frame that holds only this value."""
-    return _HEADER_BYTES + len(msgpack.Packer().pack((value,)))
+    return _HEADER_BYTES + len(msgpack.Packer(default=extended).pack((value,)))
 
 
 _TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
