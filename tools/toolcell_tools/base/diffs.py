@@ -7,7 +7,7 @@ from difflib import unified_diff
 from itertools import islice
 from typing import NamedTuple
 
-from toolcell_tools.text_file import lines_of, printable
+from toolcell_tools.text_file import lines_of, without_surrogates
 
 __all__ = ["Replacement", "bounded", "diff_of_replacements", "diff_of_texts", "line_number"]
 
@@ -52,7 +52,7 @@ def diff_of_replacements(path: str, text: str, replacements: list[Replacement]) 
         shift += lines - (last - first)
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
-    return bounded(printable("\n".join(out)))
+    return bounded(without_surrogates("\n".join(out)))
 
 
 def diff_of_texts(
@@ -60,7 +60,7 @@ def diff_of_texts(
 ) -> str:
     """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds. Lines that both begin
     and end with are not compared."""
-    old, new = lines_of(printable(before)), lines_of(printable(after))
+    old, new = lines_of(without_surrogates(before)), lines_of(without_surrogates(after))
     first, last = _common(old, new)
     head = [f"--- a/{path}", f"+++ b/{path}"]
     old, new = old[first : len(old) - last], new[first : len(new) - last]
