@@ -217,11 +217,8 @@ class Quarantine:
 
     def _place(self, root: str) -> str:
         """The directory of the quarantine, made at first use. Raises OSError if it would lie in `root`."""
-        if self._made and not (self._directory is None and _is_in(self._made, root)):
-            places = [self._made]
-        else:
-            places = self._places()
-        for place in places:
+        stays = self._made and not (self._directory is None and _is_in(self._made, root))
+        for place in (self._made,) if stays else self._places():
             place = os.path.realpath(place)
             if not _is_in(place, root) and (place == self._made or self._is_made(place)):
                 if place != self._made:
