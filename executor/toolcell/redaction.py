@@ -3,7 +3,7 @@
 A server or a tool that repeats a secret seldom writes it as it is: JSON, HTML, URLs and source code escape characters,
 each in several ways and sometimes twice. So a text is not searched for every spelling of a secret. Its escapes are
 undone, and the plain text is searched for the plain secret. The escapes of the secret itself are undone too: then it
-does not matter how often either was escaped. base64 hides the borders of characters and is searched for as it is.
+does not matter how often either was escaped. base64 cannot be undone in part, so that of a secret is searched for.
 """
 
 import html
@@ -38,10 +38,10 @@ LINE: Final = 16
 """The fewest characters of a line of a secret that is a secret itself."""
 SHORTEST: Final = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
 LEAST_PLAIN: Final = 4
-"""The fewest bytes of a secret without its escapes for which texts are searched."""
+"""A secret is not searched for in unescaped texts if it has fewer bytes without its own escapes."""
 MOST_SPELLED: Final = 500
 LONGEST_SPELLED: Final = 64 * 1024
-"""Of more secrets, and of longer ones, only the escapes are undone."""
+"""For further secrets, and for longer ones, base64 and single lines are not searched."""
 PASSES: Final = 3
 """How often escapes are undone: one kind of escape may be within another."""
 LONGEST_ESCAPE: Final = 12

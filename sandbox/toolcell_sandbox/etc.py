@@ -18,7 +18,7 @@ _PUBLIC = (
 _PROGRAMS = ("/usr/lib", "/usr/lib64", "/usr/share")
 _WITHOUT_PROGRAMS = frozenset({"doc", "icons", "info", "locale", "man", "zoneinfo"})  # two thirds of /usr/share
 _DEPTH = 4  # of the links: jvm/java-17-openjdk-amd64/conf/net.properties, texlive/texmf-dist/web2c/texmf.cnf
-_ENTRIES = 2_000  # of a directory of settings; those of Java are 20
+_ENTRIES = 2_000  # in a directory of settings; Java's has 20
 
 
 @lru_cache(maxsize=1)
@@ -35,7 +35,7 @@ def linked_settings(programs: tuple[str, ...], etc: str) -> tuple[str, ...]:
 
 
 def _targets(programs: tuple[str, ...], below: str) -> Iterator[str]:
-    """The targets `below` a directory of all links that are at most `_DEPTH` names deep in `programs`."""
+    """The targets of links in `programs`, down to `_DEPTH` levels, that are below the directory `below`."""
     left = [(place, _DEPTH) for place in programs if not os.path.islink(place)]
     while left:
         place, depth = left.pop()
@@ -53,8 +53,8 @@ def _targets(programs: tuple[str, ...], below: str) -> Iterator[str]:
 
 
 def _is_public(directory: str) -> bool:
-    """Whether a directory is no link, and everyone may read all that is in it. The target of a link in it does not
-    count, because a cell sees it only if it is bound too."""
+    """Whether a directory is no link, and everyone may read all that is in it. Targets of links in it do not count: a
+    cell sees a target only if that is bound too."""
     left, seen = [directory], 0
     try:
         while left:

@@ -1,8 +1,8 @@
 """What a model reads of an exception that a tool has raised: the same for a tool in a cell and for a host tool.
 
-An exception group says only how many exceptions it holds, so its members speak for it: a group of one is its member,
-and of several, each is named. `raise X from Y` shows Y too, unless X was written for the model or already quotes Y.
-A ToolFailure keeps its data, and a refusal its kind, in a group and as a cause. The traceback is for the log.
+An exception group is shown by its members, because its own text only counts them: a group of one as that member, a
+larger one with each member. `raise X from Y` shows Y too, unless X was written for the model or already quotes Y. A
+ToolFailure keeps its data, and a refusal its kind, in a group and as a cause. The traceback is for the log.
 """
 
 import traceback
@@ -43,7 +43,7 @@ class Raised(NamedTuple):
 
 
 def type_shown(name: str) -> str:
-    """The name of an exception's type where its text is not shown. A name can be a text too."""
+    """The name of an exception's type where its text is not shown. A tool can give a type any text as its name."""
     return name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
 
 
@@ -113,8 +113,8 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _words(error: BaseException, room: int, *, hides: bool = False, causes: int = MAX_CAUSES) -> str:
-    """The exception in at most `room` characters. With `hides`, of an exception that was not written for the model only
-    the type."""
+    """The exception in at most `room` characters. With `hides`, exceptions that were not written for the model are
+    shown by their types only."""
     error = member_of(error)
     members = _members_of(error)
     if members:
@@ -169,7 +169,7 @@ def _text(value: object) -> str:
 
 
 def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(0, room)]
+    return text[: max(0, room)]
 
 
 def _traceback(error: BaseException) -> str:

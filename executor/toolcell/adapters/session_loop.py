@@ -1,9 +1,9 @@
 """`SessionLoop`: run work on the event loop of a session, for a caller on any loop or thread.
 
 A session's calls run on the event loop of its supervisor. Agent frameworks run tools elsewhere too: `run_sync` and
-`asyncio.run` make loops of their own, and synchronous agents run in threads. Each adapter gets to the loop by this
-module only. A caller on another loop waits there without blocking it, and gets the progress of a call in its own task.
-Its context variables go along, and its cancellation ends the work before the caller goes on.
+`asyncio.run` make loops of their own, and synchronous agents run in threads. Adapters reach the session's loop only
+through this module. A caller on another loop waits without blocking its loop. Progress is reported in its task, and the
+work has its context variables. If it is cancelled, it waits until the work has ended.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ class SessionLoop:
         return await _Visit(reactor, work).awaited(on_progress)
 
     def wait(self, work: Work[T], *, instead: str) -> T:
-        """Run `work(None)` on the session's loop, and block the caller's thread until it ends. Raises UsageError if the
-        thread is that of the loop, which would wait for itself. `instead` says what to do then."""
+        """Run `work(None)` on the session's loop, and block the caller's thread until it ends. Raises UsageError, with
+        the advice `instead`, in the loop's own thread, which would wait for itself."""
         reactor = self._reactor()
         if reactor.is_here():
             raise UsageError(f"This would block the session's event loop, on which its calls run. {instead}")
@@ -122,10 +122,8 @@ class _Visit(Generic[T]):
 
     def _begin(self) -> None:
         self._scope = anyio.CancelScope()
-        sniffio = sys.modules.get(
-            "sniffio"
-        )  # by which anyio, where it is installed, would take the caller's loop for this
-        if sniffio is not None:
+        sniffio = sys.modules.get("sniffio")
+        if sniffio is not None:  # else anyio would read the caller's kind of loop from the copied context
             self._context.run(sniffio.current_async_library_cvar.set, None)
         self._task = self._context.run(self._reactor.task, self._run(self._scope))
 

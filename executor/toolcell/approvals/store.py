@@ -90,7 +90,7 @@ class Approvals:
             self._ended.update(self._file.read())
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
-        self._waited: dict[str, int] = {}  # requests for which a call of this process waits, and their changes here
+        self._waited: dict[str, int] = {}  # requests with a waiting call in this process: their changes by it
         self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
         self._changes = 0
         self.is_ending = False
@@ -385,9 +385,9 @@ class Approvals:
         return found
 
     def changes(self, id: str | None = None) -> tuple[int, int] | None:
-        """A value that is another one after each change by another process, and after each change by this one, or with
-        an `id` each that concerns this request, for which a call waits. None if that is not known at this moment; it
-        never waits."""
+        """A value that differs after each change by another process, and after each change by this one. With the `id`
+        of a request for which a call waits, changes of other requests by this process do not count. Never waits: None
+        if the value cannot be read at this moment."""
         if not self._lock.acquire(blocking=False):
             return None
         try:

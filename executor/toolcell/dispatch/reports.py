@@ -22,8 +22,8 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
-    """The callback, with the context variables of the present task: a notebook shows what it prints below the cell
-    that made the call. A coroutine that it returns has them too, after each `await`."""
+    """The callback, run with the context variables of the current task: a notebook shows its output below the cell that
+    made the call. A coroutine that it returns keeps them over each `await`."""
     context = copy_context()
 
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -22,7 +22,7 @@ _info = ctypes.create_string_buffer(128)  # larger than struct sysinfo
 _libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
 FREE_SOCKETS = 64
-"""So many sockets of a call are not charged. An event loop has two, a program that node starts with pipes has six."""
+"""The sockets of a call that are not charged. An event loop has two, a program that node starts with pipes has six."""
 MOST_LOCKS = 16_384
 """The most POSIX locks of a call: 3 MiB of kernel memory, which no cgroup counts. SQLite holds five on a database."""
 _DEFAULT_BUFFER = 212_992  # net.core.wmem_default of most kernels
@@ -179,8 +179,8 @@ def most_buffered() -> int:
 def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
     """The most that the sockets of a process tree hold, in bytes.
 
-    In a network namespace of its own, each of them counts as full. In the host's, others open sockets too: those that
-    are new count, up to the number of the tree's `descriptors`, and so does what TCP and UDP hold more than `before`.
+    In a network namespace of its own, each socket counts as full. In the host's namespace, others open sockets too. So
+    the new sockets count, up to the tree's number of `descriptors`, and so does the growth of TCP and UDP memory.
     """
     if now.namespace != before.namespace:
         return max(0, now.count - FREE_SOCKETS) * most_buffered()
@@ -191,15 +191,15 @@ def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
 
 
 def holds_too_many_locks(pids: Callable[[], Collection[int]]) -> bool:
-    """Whether these processes hold more than `MOST_LOCKS` POSIX locks together (/proc/locks). They are asked for only
-    if the machine has so many."""
+    """Whether these processes together hold more than `MOST_LOCKS` POSIX locks (/proc/locks). `pids` is called only if
+    the machine has more."""
     held = _posix_locks()
     return held.total() > MOST_LOCKS and sum(held[pid] for pid in pids()) > MOST_LOCKS
 
 
 def _posix_locks() -> Counter[int]:
-    """The number of POSIX locks of each process, as far as `_LOCKS_BYTES` of the machine's list tell: the kernel lists
-    the newest of each core first."""
+    """The number of POSIX locks of each process, from the first `_LOCKS_BYTES` of the machine's list. The kernel lists
+    the newest locks of each core first."""
     global _locks_read
     if time.monotonic() - _locks_read[0] < _LOCKS_AGE_S:
         return _locks_read[1]

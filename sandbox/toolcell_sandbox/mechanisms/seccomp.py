@@ -121,18 +121,11 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1038),), EPERM, "F_SET_FILE_RW_HINT stays with a shared open file"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
-    # F_OFD_SETLK, F_OFD_SETLKW. As on a kernel before 3.15: callers take flock or POSIX locks.
-    *(
-        Check(
-            "fcntl",
-            ((1, "==", command),),
-            errno.EINVAL,
-            "OFD locks are kernel memory of nobody: /proc/locks names no process",
-        )
-        for command in (37, 38)
-    ),
-    # A larger buffer is memory that only a cgroup counts. Error 0 is a success that changes nothing: programs ask for a
-    # size, and none insists on it (socket(7): the kernel clamps it anyway).
+    # EINVAL, as on a kernel before 3.15: callers then take flock or POSIX locks.
+    Check("fcntl", ((1, "==", 37),), errno.EINVAL, "F_OFD_SETLK: /proc/locks names no process for the lock's memory"),
+    Check("fcntl", ((1, "==", 38),), errno.EINVAL, "F_OFD_SETLKW: as F_OFD_SETLK"),
+    # Only a cgroup counts the memory of a larger buffer. The call succeeds and changes nothing: no program insists on a
+    # size, because the kernel clamps it anyway (socket(7)).
     Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 7)), 0, "SO_SNDBUF: the buffer keeps its default size"),
     Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 8)), 0, "SO_RCVBUF: the buffer keeps its default size"),
     # The kernel sends the owner of a file SIGIO, or the signal of its choice, which is checked as kill(2) is: with the

@@ -15,7 +15,7 @@ _END_OF_FILE = "*** End of File"
 def parsed(patch: str) -> list[FilePatch]:
     """The changes of a patch. Raises ToolFailure with the number of the line that cannot be read.
 
-    A patch whose lines all end in "\\r\\n" came through a program that writes such ends; they say nothing of its files.
+    If all lines end in "\\r\\n", a program has converted the patch, so its line ends do not tell those of the files.
     """
     lines = patch.removesuffix("\n").split("\n")
     rewritten = all(line.endswith("\r") for line in lines[:-1]) and len(lines) > 1
