@@ -101,7 +101,7 @@ def _refuse_unwritable(file: FileChange, removed: set[Path]) -> None:
                 f"{file.name!r} is a hard link: its file has {status.st_nlink:,} names, and a change would separate "
                 "them. Delete this name and make the file anew, or change it with a program that writes in place"
             )
-        if status.st_mode & 0o222 and os.access(path, os.W_OK):
+        if not _is_read_only(path, status):
             continue
         with failures(file.name):
             if file.data == path.read_bytes():
@@ -110,6 +110,14 @@ def _refuse_unwritable(file: FileChange, removed: set[Path]) -> None:
             f"{file.name!r} is read-only for this call (mode {stat.S_IMODE(status.st_mode):o}). If it shall change, "
             "give write permission first, for example with chmod u+w"
         )
+
+
+def _is_read_only(path: Path, status: os.stat_result) -> bool:
+    """Whether nobody may write the file, or the call owns it and may not. Another user's file can be replaced by anyone
+    who may write its directory: see rename(2)."""
+    if not status.st_mode & 0o222 or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return True
+    return status.st_uid == os.geteuid() and not os.access(path, os.W_OK)
 
 
 def _status(path: Path, name: str) -> os.stat_result | None:

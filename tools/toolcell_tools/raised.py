@@ -72,7 +72,8 @@ def raised(error: BaseException, spent: Callable[[BaseException], str] = lambda 
             return Raised("permission", message, payload)
     failures = [one for one in found if isinstance(one, ToolFailure)]
     if failures:
-        data = [one.data for one in failures if one.data is not None]
+        data = [one.data for one in _with_causes(error, past_data=False) if isinstance(one, ToolFailure)]
+        data = [one for one in data if one is not None]
         payload["data"] = _sendable(data if len(data) > 1 else data[0] if data else None)
         return Raised("late" if isinstance(failures[0], NoTimeLeft) else "failure", message, payload)
     return Raised("unencodable" if isinstance(error, Unencodable) else resource or "exception", message, payload)
@@ -103,12 +104,15 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield one
 
 
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The members of an exception, then their causes, and so on. Bounded, because causes may form a circle."""
+def _with_causes(error: BaseException, *, past_data: bool = True) -> Iterator[BaseException]:
+    """The members of an exception, then their causes, and so on; without `past_data`, not the causes of a failure with
+    data, which stands for them. Bounded, because causes may form a circle."""
     following = [error]
     for _ in range(MAX_CAUSES):
         leaves = [*islice((one for each in following for one in _leaves(each)), MAX_SEEN)]
         yield from leaves
+        if not past_data:
+            leaves = [one for one in leaves if not isinstance(one, ToolFailure) or one.data is None]
         following = [one.__cause__ for one in leaves if one.__cause__ is not None]
 
 

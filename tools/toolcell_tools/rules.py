@@ -160,7 +160,9 @@ def check_types(tool: str, options: Mapping[str, object]) -> None:
 def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not one of `choices`."""
     if value not in choices:
-        raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(map(repr, choices))}.")
+        raise ToolDefinitionError(
+            f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(repr(str(one)) for one in choices)}."
+        )
 
 
 def check_flag(tool: str, option: str, value: object) -> None:

@@ -104,4 +104,4 @@ def leave_batch() -> None:
 def for_good(tool: str, error: ValidationError) -> ValidationError:
     """The error of the third malformed call of a tool in a row."""
     advice = f"{MAX_ATTEMPTS} calls of {tool!r} in a row did not fit its schema. Do without it, or ask for help."
-    return error.model_copy(update={"retryable": False, "message": f"{error.message} {advice}"})
+    return error.model_copy(update={"retryable": False, "message": f"{error.message}\n{advice}"})

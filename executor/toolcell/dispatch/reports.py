@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from toolcell.budget import Charge
 from toolcell.journal import Journal, Record
+from toolcell.lifetime import WITHIN
 from toolcell.redaction import Redaction
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
@@ -27,6 +28,7 @@ def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
     context = copy_context()
 
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        context.run(WITHIN.set, WITHIN.get())  # the task's own, not the caller's
         answer = context.run(callback, *args, **kwargs)
         return cast("T", _InContext(context, answer)) if inspect.isawaitable(answer) else answer
 

@@ -97,6 +97,12 @@ CASES: dict[str, tuple[Any, type[Any], list[str], Any]] = {
         ["RuntimeError: not saved", SAID],
         {"known": 3},
     ),
+    "a failure that stands for another": (
+        lambda: caused(ToolFailure("not saved", {"known": 4}), FAILURE),
+        ExecutionError,
+        ["=not saved"],
+        {"known": 4},
+    ),
     "a failure with a cause": (
         lambda: caused(ToolFailure("ask again"), ValueError("x")),
         ExecutionError,

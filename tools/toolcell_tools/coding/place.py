@@ -131,7 +131,8 @@ class _File:
             found = next((number for number in later if _begins_with(self.lines[number].strip(), anchor)), None)
         if found is not None:
             return found + 1
-        raise Misplaced(f"{name}: no line after line {start} is {anchor!r}")
+        where = f"no line after line {start}" if start else "no line"
+        raise Misplaced(f"{name}: {where} is {anchor!r}. Read the file again.")
 
     def _written(self, hunk: Hunk, place: int, name: str) -> list[str]:
         """The new lines: those that are kept as they are in the file, and the added ones in the file's manner."""
