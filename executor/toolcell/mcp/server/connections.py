@@ -17,14 +17,16 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-__all__ = ["HAS_TOKEN", "BoundedConnection"]
+__all__ = ["ACCEPTED", "HAS_TOKEN", "BoundedConnection"]
 
 HAS_TOKEN: Final = "toolcell.has_token"
 """The key in a scope's state of a function that gets the principal of the request."""
 HEAD_S: Final = 10.0
 """How long a connection may be open without the head of a request."""
-MAX_STRANGERS: Final = 256
-"""The connections of all clients over which no token has come. More than asyncio accepts at a time (128)."""
+ACCEPTED: Final = 128
+"""The connections that are accepted in one turn of the event loop."""
+MAX_STRANGERS: Final = 2 * ACCEPTED
+"""The connections of all clients over which no token has come. More are accepted in no turn, so each is read from."""
 MAX_IDLE: Final = 64
 """The connections of a principal over which no request runs."""
 _HOST_BITS: Final = 64  # one client may have all addresses of such a network (RFC 4291)
@@ -56,8 +58,9 @@ class BoundedConnection(H11Protocol):
         self._await_head()
         strangers = [each for each in self._all() if each.principal is None]
         if len(strangers) > MAX_STRANGERS:
-            ((crowded, _number),) = Counter(each.address for each in strangers).most_common(1)
-            self._close_oldest(each for each in strangers if each.address == crowded)
+            counts = Counter(each.address for each in strangers)
+            most = max(counts.values())  # several addresses may have as many
+            self._close_oldest(each for each in strangers if counts[each.address] == most)
 
     def on_response_complete(self) -> None:
         self._await_head()  # uvicorn's own timer ends with the first byte
