@@ -53,7 +53,8 @@ _ESCAPE = re.compile(
     | (?:&|\\++u0026)(?:amp;|\#0*38;|\#[xX]0*26;)*
       (?P<entity>\#[0-9]{1,8}|\#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31});
     | \\++(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\++u[dD][c-fC-F][0-9A-Fa-f]{2})
-        | u(?P<unit>[0-9A-Fa-f]{4}) | U(?P<wide>(?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4}) | x(?P<byte>[0-9A-Fa-f]{2}) | (?P<char>.)?)
+        | u(?P<unit>[0-9A-Fa-f]{4}) | U(?P<wide>(?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4})
+        | x(?P<byte>[0-9A-Fa-f]{2}) | (?P<char>.)?)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -86,7 +87,8 @@ class Redaction:
         self._bytes = [_utf8(text) for text in self._texts]
         escapable = [_utf8(text) for text in (*as_text, *(each for each in encoded if "+" in each or "/" in each))]
         plain = {each for text in escapable for each in _unescaped(text)}
-        plain |= {each for text in as_text for each in _unescaped(_in_bytes(text))}
+        odd = (text for text in as_text if not text.isascii() and len(text) <= LONGEST_SPELLED)
+        plain |= {each for text in odd for each in _unescaped(_in_bytes(text))}
         self._plain = [each for each in plain if len(each) >= LEAST_PLAIN]
         self.reach = LONGEST_ESCAPE * len(self._texts[0]) if self._texts else 0
         """The most bytes that a secret takes in a text."""
@@ -126,8 +128,9 @@ class Redaction:
     def _redacted(self, body: bytes, repeated: Sequence[bytes]) -> bytes:
         """The bytes without `repeated`, and without the secrets of which characters are escaped."""
         redacted, copied, at = bytearray(), 0, 0
+        size = max(WINDOW_BYTES, self.reach)  # else the time would be quadratic for a long secret
         while at < len(body) and self._bytes:
-            begin, following = at, at + WINDOW_BYTES
+            begin, following = at, at + size
             window = body[begin : following + self.reach]
             for start, end in _merged([*_found(window, repeated), *self._escaped(window)]):
                 if begin + start < following:  # otherwise the next window contains all of it

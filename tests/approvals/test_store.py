@@ -95,7 +95,9 @@ def test_an_approval_is_not_lost_when_the_disk_was_full_as_its_call_came(store: 
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute("CREATE TABLE full (bytes BLOB)")
     database.execute(f"PRAGMA max_page_count = {pages + 1}")
-    database.execute("CREATE TRIGGER fills AFTER INSERT ON clock BEGIN INSERT INTO full VALUES (zeroblob(1000000)); END")
+    database.execute(
+        "CREATE TRIGGER fills AFTER INSERT ON clock BEGIN INSERT INTO full VALUES (zeroblob(1000000)); END"
+    )
     with pytest.raises(UsageError, match="full"):
         store.submit(asked(call_id="c2"), SCHEMA)
     database.execute("DROP TRIGGER fills")

@@ -169,6 +169,11 @@ def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_
     assert secret.encode() not in redacted and len(redacted) < 2 * len(body)
 
 
+def test_taking_a_long_secret_out_takes_a_time_that_is_linear_in_both() -> None:
+    """In quadratic time, this would not end before the test's limit."""
+    assert Redaction(["a" * 2 * MIB]).text("%62" * 4 * MIB) == "%62" * 4 * MIB
+
+
 @pytest.mark.parametrize("before", range(-9, 2))
 def test_of_two_secrets_of_which_one_begins_with_the_other_nothing_is_left_at_the_end_of_a_window(before: int) -> None:
     short, long = "tok3n-1a", "tok3n-1a-and-more"
