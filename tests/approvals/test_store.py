@@ -87,20 +87,15 @@ def test_another_process_answers_and_the_answer_survives(again: Callable[..., Ap
     assert later.take(request.id) == (Denied("not today"), "bob")
 
 
-def test_an_approval_is_not_lost_when_the_disk_was_full_as_its_call_came(store: Approvals) -> None:
+def test_an_approval_is_not_lost_when_its_call_could_not_be_committed(store: Approvals, path: Path) -> None:
     request = store.submit(asked(), SCHEMA)
     store.leave(request.id)
     store.approve(request.id)
-    database = store._table._database
-    (pages,) = database.execute("PRAGMA page_count").fetchone()
-    database.execute("CREATE TABLE full (bytes BLOB)")
-    database.execute(f"PRAGMA max_page_count = {pages + 1}")
-    database.execute(
-        "CREATE TRIGGER fills AFTER INSERT ON clock BEGIN INSERT INTO full VALUES (zeroblob(1000000)); END"
-    )
-    with pytest.raises(UsageError, match="full"):
-        store.submit(asked(call_id="c2"), SCHEMA)
-    database.execute("DROP TRIGGER fills")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:  # the clock is written last
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON clock BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        with pytest.raises(UsageError, match="disk full"):
+            store.submit(asked(call_id="c2"), SCHEMA)
+        database.execute("DROP TRIGGER full")
     assert store.submit(asked(call_id="c3"), SCHEMA).id == request.id
     assert store.take(request.id) == (Approved(), "")
 
