@@ -10,13 +10,14 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from toolcell.dispatch.reports import OnProgress
 from toolcell.errors import UsageError
@@ -26,8 +27,11 @@ from toolcell.runtime.core import SessionCore
 __all__ = ["SessionLoop"]
 
 T = TypeVar("T")
+LOOK_S = 1.0
+"""How often a caller that waits looks whether the session's loop was closed: then nothing there ends its work."""
 MAX_QUEUED = 1_000
 """Reports of progress that wait for a caller on another loop. Further ones are dropped."""
+Progress = tuple[str, float | None]
 Work = Callable[[OnProgress | None], Coroutine[Any, Any, T]]
 _log = logging.getLogger("toolcell.tool")
 _STOPPED = (
@@ -79,17 +83,19 @@ class _Visit(Generic[T]):
 
     def result(self) -> T:
         """Block until the work ends. An exception in the waiting thread, such as KeyboardInterrupt, cancels it."""
-        self._reactor.from_thread(self._begin)
+        self._start()
         try:
-            return self._done.result()
+            while not wait([self._done], LOOK_S).done:
+                self._look()
         except BaseException:
             self._cancel()
             raise
+        return self._done.result()
 
     async def awaited(self, on_progress: OnProgress | None) -> T:
         """Wait on the caller's loop, and pass on the progress there."""
         here = _caller_loop()
-        send, receive = anyio.create_memory_object_stream[tuple[str, float | None]](MAX_QUEUED)
+        send, receive = anyio.create_memory_object_stream[Progress](MAX_QUEUED)
 
         def put(message: str, fraction: float | None) -> None:
             with suppress(anyio.WouldBlock):  # the caller is slower than the tool, and later progress supersedes it
@@ -105,18 +111,39 @@ class _Visit(Generic[T]):
                 here(send.close)
 
         self._done.add_done_callback(ended)
-        self._reactor.from_thread(self._begin)
+        self._start()
         with receive:
             try:
-                async for message, fraction in receive:
-                    await _tell(on_progress, message, fraction)
+                while (told := await self._next(receive)) is not None:
+                    await _tell(on_progress, *told)
             except anyio.get_cancelled_exc_class():
                 self._cancel()
                 with anyio.CancelScope(shield=True):
-                    async for _ in receive:
+                    while await self._next(receive) is not None:
                         pass
                 raise
         return self._done.result()
+
+    async def _next(self, receive: MemoryObjectReceiveStream[Progress]) -> Progress | None:
+        """The next progress. None if the work has ended."""
+        while True:
+            with anyio.move_on_after(LOOK_S):
+                try:
+                    return await receive.receive()
+                except anyio.EndOfStream:
+                    return None
+            self._look()
+
+    def _start(self) -> None:
+        try:
+            self._reactor.from_thread(self._begin)
+        except RuntimeError:  # the session's loop was closed meanwhile
+            raise UsageError(_STOPPED) from None
+
+    def _look(self) -> None:
+        if self._reactor.is_over():
+            with suppress(InvalidStateError):  # it has ended before
+                self._done.set_exception(UsageError(_STOPPED))
 
     # -- on the session's loop ----------------------------------------------------------------------------------------
 

@@ -225,24 +225,11 @@ class Approvals:
     def submit(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
         request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
-        with self._changing():
-            self._table.prune(self._kept_s)
-            for id in self._table.unused(request):
-                if id not in self._waited and not self._is_over(id):
-                    entry = self._table.entry(id)
-                    if entry is not None and entry.request is not None and not differences(entry.request, request):
-                        self._waited[id] = 0
-                        return entry.request
-            if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
-                raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
-            text = text_of(request, schema)
-            if not self._has_room(request.session_id, COST + len(text)):
-                raise UsageError(
-                    f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "
-                    "Answer or withdraw some of them."
-                )
-            kept = self._table.add(request, text)
-            self._waited[request.id] = 0
+        with self._reading():
+            with self._table.transaction():
+                kept = self._kept(request, schema)
+                self._changes += 1
+            self._waited[kept.id] = 0  # not before: no call waits if the disk is full
             return kept
 
     def now(self) -> float:
@@ -408,6 +395,24 @@ class Approvals:
         with self._reading(), self._table.transaction():
             yield
             self._changes += 1
+
+    def _kept(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+        """The earlier request of the same call, or this one."""
+        self._table.prune(self._kept_s)
+        for id in self._table.unused(request):
+            if id not in self._waited and not self._is_over(id):
+                entry = self._table.entry(id)
+                if entry is not None and entry.request is not None and not differences(entry.request, request):
+                    return entry.request
+        if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
+            raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
+        text = text_of(request, schema)
+        if not self._has_room(request.session_id, COST + len(text)):
+            raise UsageError(
+                f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "
+                "Answer or withdraw some of them."
+            )
+        return self._table.add(request, text)
 
     def _answer(self, id: str, answer: Approved | Denied, by: str) -> None:
         self._table.answer(id, answer, by)

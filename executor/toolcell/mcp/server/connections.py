@@ -16,14 +16,16 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-__all__ = ["HAS_TOKEN", "BoundedConnection"]
+__all__ = ["ACCEPTED", "HAS_TOKEN", "BoundedConnection"]
 
 HAS_TOKEN: Final = "toolcell.has_token"
 """The key, in the state of a request's scope, of the function to call with the request's principal."""
 HEAD_S: Final = 10.0
 """Seconds in which the head of the next request must come."""
-MAX_STRANGERS: Final = 256
-"""The most connections that have sent no token. More than asyncio accepts at a time (128)."""
+ACCEPTED: Final = 128
+"""The connections that are accepted in one turn of the event loop."""
+MAX_STRANGERS: Final = 2 * ACCEPTED
+"""The most connections that have sent no token. It is more than are accepted in one turn, so each is read."""
 MAX_IDLE: Final = 64
 """The most connections of one principal without a request."""
 _HOST_BITS: Final = 64  # one client may have all addresses of such a network (RFC 4291)
@@ -55,8 +57,9 @@ class BoundedConnection(H11Protocol):
         self._await_head()
         strangers = [each for each in self._all() if each.principal is None]
         if len(strangers) > MAX_STRANGERS:
-            ((crowded, _number),) = Counter(each.address for each in strangers).most_common(1)
-            self._close_oldest(each for each in strangers if each.address == crowded)
+            counts = Counter(each.address for each in strangers)
+            most = max(counts.values())  # several addresses may have as many
+            self._close_oldest(each for each in strangers if counts[each.address] == most)
 
     def on_response_complete(self) -> None:
         self._await_head()  # uvicorn's own timer ends with the first byte
