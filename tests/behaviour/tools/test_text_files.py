@@ -157,3 +157,15 @@ async def test_a_binary_file_is_deleted_and_moved_and_its_bytes_are_not_shown(ma
     shown = (await main.call("apply_patch", {"patch": patch})).unwrap()["diff"]
     assert shown == "Binary file a.bin\nrename from b.bin\nrename to c.bin"
     assert content_of(workspace) == {"c.bin": b"\0b"}
+
+
+@pytest.mark.parametrize(("name", "arguments"), CHANGES)
+async def test_a_changed_file_has_no_set_id_bits(workspace: Path, name: str, arguments: dict[str, str]) -> None:
+    """As after any write to it (inode(7)): new content runs with no other user's rights. A cell could not set them."""
+    file = workspace / "f"
+    file.write_text("a\n")
+    file.chmod(0o6755)
+    async with Supervisor(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call(name, arguments)).error is None
+    assert (file.read_text(), file.stat().st_mode & 0o7777) == ("b\n", 0o755)
