@@ -174,7 +174,7 @@ def _staged(file: FileChange, metadata: _Metadata | None, undo: ExitStack) -> Pa
 
 
 def _mode(status: os.stat_result, executable: bool | None) -> int:
-    mode = stat.S_IMODE(status.st_mode)
+    mode = stat.S_IMODE(status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)  # a write clears them too, inode(7)
     if executable is None:
         return mode
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .encode import encode_json, in_utf8
 from .failures import MissingCapability, NoTimeLeft, ProtectedName, RequestDenied, ToolFailure, Unencodable
-from .interrupts import cause_of
+from .interrupts import cause_of, members_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -24,6 +24,7 @@ __all__ = ["MESSAGE_CHARS", "Raised", "invalid", "member_of", "raised", "type_sh
 MESSAGE_CHARS: Final = 4_000
 TRACEBACK_CHARS: Final = 20_000
 TRACEBACK_FRAMES: Final = 40
+TRACEBACK_EXCEPTIONS: Final = 100  # members, causes and contexts; traceback formats each, also a shared one again
 TYPE_CHARS: Final = 100
 MAX_MEMBERS: Final = 20  # of a group; a count stands for the others
 MAX_SEEN: Final = 1_000  # members of a group that are looked at: shared members can unfold to very many
@@ -50,7 +51,7 @@ def type_shown(name: str) -> str:
 def member_of(error: BaseException) -> BaseException:
     """The exception itself, or the only member of a group, also of nested groups."""
     error = cause_of(error)
-    while len(members := _members_of(error)) == 1:
+    while len(members := members_of(error)) == 1:
         error = cause_of(members[0])
     return error
 
@@ -86,11 +87,6 @@ def invalid(error: "ValidationError") -> Raised:
     return Raised("arguments", _cut(in_utf8(f"{field}: {first['msg']}", "replace"), MESSAGE_CHARS), {"field": field})
 
 
-def _members_of(error: BaseException) -> tuple[BaseException, ...]:
-    """The members of a group; none of any other exception."""
-    return cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
-
-
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     """The exception, or the members of a group and of the groups in it, in order."""
     waiting = [error]
@@ -98,7 +94,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         if not waiting:
             return
         one = cause_of(waiting.pop())
-        members = _members_of(one)
+        members = members_of(one)
         waiting.extend(reversed(members))
         if not members:
             yield one
@@ -120,7 +116,7 @@ def _words(error: BaseException, room: int, *, hides: bool = False, causes: int 
     """The exception in at most `room` characters. With `hides`, exceptions that were not written for the model are
     shown by their types only."""
     error = member_of(error)
-    members = _members_of(error)
+    members = members_of(error)
     if members:
         return _words_of_several(error, members, room, hides=hides, causes=causes)
     if isinstance(error, _WRITTEN):
@@ -153,7 +149,7 @@ def _words_of_several(
 
 def _quotes(text: str, cause: BaseException) -> bool:
     """Whether the text of an exception has that of its cause in it."""
-    quoted = "" if _members_of(cause) else _text(cause)
+    quoted = "" if members_of(cause) else _text(cause)
     return quoted != "" and quoted in text
 
 
@@ -169,7 +165,7 @@ def _text(value: object) -> str:
         text = str(value)
     except BaseException as broken:  # the tool's own __str__ may raise anything
         return f"(a message that could not be formatted: {type(broken).__name__})"
-    return in_utf8(text, "replace")
+    return in_utf8(text[:TRACEBACK_CHARS], "replace")  # a text may be very long, and this may be the supervisor
 
 
 def _cut(text: str, room: int) -> str:
@@ -185,7 +181,28 @@ def _traceback(error: BaseException) -> str:
         following = following.tb_next
     try:
         shown = error.with_traceback(last[0] if last else None)
-        lines = "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))
+        related = _related(shown)
+        if len(related) > TRACEBACK_EXCEPTIONS:
+            own = "".join(traceback.format_tb(shown.__traceback__, limit=TRACEBACK_FRAMES))
+            said = "".join(
+                f"{type(one).__name__}: {_cut(_text(one), MESSAGE_CHARS)}\n" for one in related[:MAX_MEMBERS]
+            )
+            lines = f"{own}{said}(of more than {TRACEBACK_EXCEPTIONS:,} exceptions)\n"
+        else:
+            lines = "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))
     except BaseException as broken:  # the tool's own __str__ or __repr__ may raise anything
         return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
     return in_utf8(lines[-TRACEBACK_CHARS:], "replace")
+
+
+def _related(error: BaseException) -> list[BaseException]:
+    """The exceptions that traceback would format, in no order that matters; at most one beyond the bound."""
+    found: list[BaseException] = []
+    waiting, seen = deque([error]), {id(error)}
+    while waiting and len(found) <= TRACEBACK_EXCEPTIONS:
+        one = waiting.popleft()
+        found.append(one)
+        following = [each for each in (one.__cause__, one.__context__) if each is not None and id(each) not in seen]
+        seen.update(map(id, following))
+        waiting.extend([*following, *islice(members_of(one), TRACEBACK_EXCEPTIONS)])  # a shared member counts again
+    return found

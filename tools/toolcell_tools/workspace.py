@@ -135,8 +135,8 @@ class WorkspaceWriter(_Rooted):
     def write_bytes(self, path: StrPath, data: bytes) -> Artifact:
         """Make or replace a file atomically: readers see the old content or the new, never a part.
 
-        Missing directories are made. An existing file keeps its mode and its extended attributes. A symlink inside the
-        workspace is followed. A read-only file and a hard link are refused.
+        Missing directories are made. An existing file keeps its mode, without set-ID bits, and its extended attributes.
+        A symlink inside the workspace is followed. A read-only file and a hard link are refused.
         """
         return self.change([FileChange(os.fspath(path), data)])[0]
 
@@ -211,7 +211,7 @@ class WorkspaceWriter(_Rooted):
         """Raise ProtectedName if the path as written, or the path that its links lead to, is protected."""
         if self._protects is None:
             return
-        for each in (os.path.normpath(self.root / path), str(target)):
+        for each in dict.fromkeys((os.path.normpath(self.root / path), str(target))):
             name = self._protects(each, directory)
             if name:
                 raise ProtectedName(os.fspath(path), name)

@@ -172,7 +172,7 @@ with Supervisor(base_tools(), allow_missing={"cgroup"}) as supervisor:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user's")
+@pytest.mark.root
 def test_a_file_of_another_user_is_replaced_by_who_may_write_its_directory(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -183,3 +183,15 @@ def test_a_file_of_another_user_is_replaced_by_who_may_write_its_directory(tmp_p
     command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", sys.executable, "-c", REPLACE, str(shared)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/")
     assert (done.stdout, done.returncode) == ("None b\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(("name", "arguments"), CHANGES)
+async def test_a_changed_file_has_no_set_id_bits(workspace: Path, name: str, arguments: dict[str, str]) -> None:
+    """As after any write to it (inode(7)): new content runs with no other user's rights. A cell could not set them."""
+    file = workspace / "f"
+    file.write_text("a\n")
+    file.chmod(0o6755)
+    async with Supervisor(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call(name, arguments)).error is None
+    assert (file.read_text(), file.stat().st_mode & 0o7777) == ("b\n", 0o755)

@@ -1,5 +1,7 @@
 """Read a patch: the format of `*** Begin Patch`, or a unified diff (`unified.py`)."""
 
+from collections import Counter
+
 from toolcell_tools.failures import ToolFailure
 
 from .hunks import FilePatch, Hunk, PatchLines
@@ -36,7 +38,7 @@ def parsed(patch: str) -> list[FilePatch]:
     if not changes:
         raise ToolFailure("the patch changes no file")
     paths = [change.new or change.old for change in changes]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
+    twice = next((path for path, times in Counter(paths).items() if times > 1), None)
     if twice is not None:
         raise ToolFailure(f"the patch has {twice!r} twice; put all its hunks below one header")
     return changes
