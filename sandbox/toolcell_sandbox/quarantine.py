@@ -137,7 +137,8 @@ class Quarantine:
         return True
 
     def _shelf(self, root: str) -> str:
-        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full."""
+        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full, or if no
+        default place can be used."""
         try:
             try:
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
@@ -145,7 +146,7 @@ class Quarantine:
                 self._made = ""
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _NO_ROOM and self._directory is not None:
                 raise
             return ""
 
@@ -219,7 +220,7 @@ class Quarantine:
         else:
             places = list(self._places())
         for place in places:
-            place = os.path.realpath(place)
+            place = self._real(place)
             if not _is_in(place, root) and (place == self._made or self._is_made(place)):
                 if place != self._made:
                     self._made, self._read_at = place, -_FRESH_S
@@ -232,6 +233,13 @@ class Quarantine:
             return iter((self._directory,))
         places = list(_default_places())
         return iter(sorted(places, key=_is_in_memory))  # stable
+
+    def _real(self, place: str) -> str:
+        """The path without symbolic links. The last name of a default place is none: anyone may put a link there, to a
+        directory of this user or to where one would be made."""
+        if self._directory is not None:
+            return os.path.realpath(place)
+        return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
 
     def _is_made(self, place: str) -> bool:
         """Make the directory, if it is not there. Returns whether it can be used; raises OSError for one that was
