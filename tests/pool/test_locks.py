@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def _holder(locks: int, tmp_path: Path) -> Iterator[int]:
+def _holder(locks: int, tmp_path: Path) -> Generator[int]:
     arguments = [sys.executable, "-I", "-c", _HOLD, str(locks), str(tmp_path)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -37,7 +37,7 @@ def _holder(locks: int, tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_locks", processes._Locks(Counter(), True, 0.0))
+    monkeypatch.setattr(processes, "_locks", processes.Locks(Counter(), True, 0.0))
 
 
 def test_a_call_may_hold_so_many_locks(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Locks:
+class Locks:
     """The POSIX locks of each process, as far as `_LOCKS_BYTES` of the machine's list tell: the kernel lists the newest
     of each core first."""
 
@@ -205,7 +205,7 @@ class _Locks:
     until: float  # it is used until then, in time.monotonic seconds
 
 
-_locks = _Locks(Counter(), True, 0.0)
+_locks = Locks(Counter(), True, 0.0)
 
 
 def holds_too_many_locks(pids: Callable[[], Collection[int]]) -> bool:
@@ -218,7 +218,7 @@ def holds_too_many_locks(pids: Callable[[], Collection[int]]) -> bool:
     return _locks.held.total() > most and sum(_locks.held[pid] for pid in pids()) > most
 
 
-def _posix_locks() -> _Locks:
+def _posix_locks() -> Locks:
     began = time.thread_time()
     held: Counter[int] = Counter()
     whole = True
@@ -234,7 +234,7 @@ def _posix_locks() -> _Locks:
                     held[int(words[4])] += 1
     finally:
         os.close(fd)
-    return _Locks(held, whole, time.monotonic() + max(_LOCKS_AGE_S, _LOCKS_REST * (time.thread_time() - began)))
+    return Locks(held, whole, time.monotonic() + max(_LOCKS_AGE_S, _LOCKS_REST * (time.thread_time() - began)))
 
 
 def _read(fd: int, most: int) -> bytes:
