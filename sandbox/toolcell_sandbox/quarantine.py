@@ -144,7 +144,8 @@ class Quarantine:
         return True
 
     def _shelf(self, root: str) -> str:
-        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full."""
+        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full, or if no
+        default place can be used."""
         try:
             try:
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
@@ -152,7 +153,7 @@ class Quarantine:
                 self._made = ""
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _NO_ROOM and self._directory is not None:
                 raise
             return ""
 
@@ -223,7 +224,7 @@ class Quarantine:
         """The directory of the quarantine, made at first use. Raises OSError if it would lie in `root`."""
         stays = self._made and not (self._directory is None and _is_in(self._made, root))
         for place in (self._made,) if stays else self._places():
-            place = os.path.realpath(place)
+            place = self._real(place)
             if not _is_in(place, root) and (place == self._made or self._is_made(place)):
                 if place != self._made:
                     self._made, self._read_at = place, -_FRESH_S
@@ -233,6 +234,13 @@ class Quarantine:
     def _places(self) -> Iterable[str]:
         """The places that it may have, in order: on a disk first."""
         return sorted(_default_places(), key=_is_in_memory) if self._directory is None else (self._directory,)
+
+    def _real(self, place: str) -> str:
+        """The path without symbolic links. The last name of a default place is none: anyone may put a link there, to a
+        directory of this user or to where one would be made."""
+        if self._directory is not None:
+            return os.path.realpath(place)
+        return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
 
     def _is_made(self, place: str) -> bool:
         """Make the directory, if it is not there. Returns whether it can be used; raises OSError for one that was

@@ -177,7 +177,7 @@ def closed(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
     stays as it is if `kind` says what becomes of them, or takes fields by other names than the schema's."""
     while get_origin(kind) is not None:
         kind = get_origin(kind) if get_origin(kind) is not Annotated else get_args(kind)[0]
-    config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
+    config: dict[str, Any] = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     decorators = getattr(kind, "__pydantic_decorators__", None)
     before = decorators is not None and any(one.info.mode != "after" for one in decorators.model_validators.values())
     renamed = set(schema.get("properties", ())) != set(fields_of(kind) or ())

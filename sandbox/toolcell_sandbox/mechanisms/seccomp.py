@@ -42,6 +42,7 @@ FILTER_FLAG_TSYNC = 1
 FILTER_FLAG_NEW_LISTENER = 8
 X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+SHARED_FILES, THREAD = 0x400, 0x10000  # CLONE_FILES, CLONE_THREAD
 SET_ID_BITS = 0o6000
 MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
 MAP_HUGETLB = 0x40000
@@ -98,8 +99,8 @@ WATCH_REFUSED: Refusal = (
 class Check:
     """Decides a system call by the low words of its arguments; a test with `HIGH` reads the high word.
 
-    The call is refused if every test holds. A test is (argument, operator, value); "!=" is allowed. With `error` 0 it
-    returns success and does nothing.
+    The call is refused if every test holds. A test is (argument, operator, value); "!=" and "!&" (no bit set) are
+    allowed. With `error` 0 it returns success and does nothing.
     """
 
     names: str
@@ -110,6 +111,10 @@ class Check:
 
 CHECKS: tuple[Check, ...] = (
     Check("clone", ((0, "&", NEW_NAMESPACES),), EPERM, "makes a namespace"),
+    # Such a process ends, and its POSIX locks stay with those who share its descriptors. Threads and vfork do not.
+    Check(
+        "clone", ((0, "&", SHARED_FILES), (0, "!&", THREAD)), EPERM, "leaves locks that /proc/locks counts for nobody"
+    ),
     Check("ioctl", ((1, "==", 0x5412),), EPERM, "TIOCSTI types into a terminal (CVE-2017-5226)"),
     Check("ioctl", ((1, "==", 0x541C),), EPERM, "TIOCLINUX pastes into a console"),
     Check("ioctl", ((1, "==", 0x5423),), EPERM, "TIOCSETD loads line disciplines"),
@@ -283,8 +288,8 @@ def _check(label: str, checks: list[Check]) -> Iterator[Instruction]:
         after = f"{label}.{index}"
         for argument, operator, value in check.tests:
             yield BpfLoad(low_word(argument) if argument < HIGH else high_word(argument - HIGH))
-            if operator == "!=":
-                yield Jump("==", value, yes=after)
+            if operator[0] == "!":
+                yield Jump("==" if operator == "!=" else "&", value, yes=after)
             else:
                 yield Jump(operator, value, no=after)
         yield Return(refuse(check.error))
