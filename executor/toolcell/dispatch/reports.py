@@ -28,7 +28,6 @@ def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
     context = copy_context()
 
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        context.run(WITHIN.set, WITHIN.get())  # the task's own, not the caller's
         answer = context.run(callback, *args, **kwargs)
         return cast("T", _InContext(context, answer)) if inspect.isawaitable(answer) else answer
 
@@ -43,6 +42,7 @@ class _InContext:
         self._answer = answer
 
     def __await__(self) -> Generator[Any, Any, None]:
+        self._context.run(WITHIN.set, WITHIN.get())  # of the task that awaits, not of the caller
         steps = self._context.run(self._answer.__await__)
         step: Callable[..., Any] = steps.send
         value: object = None
