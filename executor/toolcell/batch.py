@@ -96,8 +96,8 @@ def refused(call: InvalidCall, session_id: str) -> ToolResult:
     )
 
 
-def counted(result: ToolResult, core: SessionCore, export: Export | None) -> ToolResult:
-    """The result of a payload that is no call, which counts as a malformed call of its tool."""
+def counted_as_malformed(result: ToolResult, core: SessionCore, export: Export | None) -> ToolResult:
+    """The result of a payload that is no call. It counts as a malformed call of its tool."""
     caller, name = core.caller, result.tool if export is None else export.names.original(result.tool)
     if caller.toolbox.found(name) is None:
         return result

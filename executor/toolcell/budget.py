@@ -3,8 +3,8 @@
 There is one `ByteBudget` for each kind of bytes, so that no kind waits for another: results on their way in, requests
 that are served, replies on their way out, arguments of calls, requests for approval. Each call, or each session, has an
 `Account` with each budget. An account has a reserve, which no other can use. What exceeds the reserve is drawn on the
-budget, first come, first served. An account may draw at most as much as it leaves free there. So greedy accounts leave
-every other a share, and its reserve, which is enough for small frames and calls.
+budget, first come, first served. An account may draw no more than it leaves free. So greedy accounts leave a share to
+every other, besides its reserve, which is enough for small frames and calls.
 
 What a cell sends waits for room in its pipes. What a caller brings is refused if there is no room (`ByteBudget.hold`).
 
@@ -31,8 +31,8 @@ MOST_VALUES: Final = 25_000
 
 
 def is_beyond(value: object, most_chars: float = math.inf) -> bool:
-    """Whether a value is larger than the arguments of a call may be: it has more than `MOST_VALUES` values, or more
-    than `most_chars` characters. It looks at no more values than that, whatever the value is."""
+    """Whether a value has more than `MOST_VALUES` nested values, or more than `most_chars` characters. The search stops
+    at these bounds, so its cost is bounded for any value."""
     values, chars, inside = MOST_VALUES, most_chars, [value]
     while inside and values >= 0 and chars >= 0:
         each = inside.pop()
@@ -63,8 +63,8 @@ def memory_of(value: object) -> int:
 
 
 def oldest_beyond(sizes: Mapping[str, int], most: int, most_bytes: int) -> list[str]:
-    """The oldest keys to drop, so that at most `most` are left, of at most `most_bytes`. The newest one is left in any
-    case. `sizes` are in the order of their age."""
+    """The oldest keys to drop, so that at most `most` keys of at most `most_bytes` are left. The newest is always left.
+    `sizes` begins with the oldest."""
     found: list[str] = []
     total = sum(sizes.values())
     for key, size in list(sizes.items())[:-1]:

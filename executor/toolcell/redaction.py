@@ -3,7 +3,7 @@
 A server or a tool that repeats a secret seldom writes it as it is: JSON, HTML, URLs and source code escape characters,
 each in several ways and sometimes twice. So a text is not searched for every spelling of a secret. Its escapes are
 undone, and the plain text is searched for the plain secret. The escapes of the secret itself are undone too: then it
-does not matter how often either was escaped. base64 hides the borders of characters and is searched for as it is.
+does not matter how often either was escaped. base64 cannot be undone in part, so that of a secret is searched for.
 """
 
 import html
@@ -38,10 +38,10 @@ LINE: Final = 16
 """The fewest characters of a line of a secret that is a secret itself."""
 SHORTEST: Final = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
 LEAST_PLAIN: Final = 4
-"""The fewest bytes of a secret without its escapes for which texts are searched."""
+"""A secret is not searched for in unescaped texts if it has fewer bytes without its own escapes."""
 MOST_SPELLED: Final = 500
 LONGEST_SPELLED: Final = 64 * 1024
-"""Of more secrets, and of longer ones, only the escapes are undone."""
+"""For further secrets, and for longer ones, base64 and single lines are not searched."""
 PASSES: Final = 3
 """How often escapes are undone: one kind of escape may be within another."""
 LONGEST_ESCAPE: Final = 12
@@ -53,7 +53,8 @@ _ESCAPE = re.compile(
     | (?:&|\\++u0026)(?:amp;|\#0*38;|\#[xX]0*26;)*
       (?P<entity>\#[0-9]{1,8}|\#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31});
     | \\++(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\++u[dD][c-fC-F][0-9A-Fa-f]{2})
-        | u(?P<unit>[0-9A-Fa-f]{4}) | x(?P<byte>[0-9A-Fa-f]{2}) | (?P<char>.)?)
+        | u(?P<unit>[0-9A-Fa-f]{4}) | U(?P<wide>(?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4})
+        | x(?P<byte>[0-9A-Fa-f]{2}) | (?P<char>.)?)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -75,6 +76,8 @@ class Redaction:
         as_text, encoded = set[str](), set[str]()
         for number, secret in enumerate(secrets):
             as_text |= {secret, secret.replace(" ", "+")}  # as the form of a web page sends it
+            if at_end := secret[len(secret.rstrip("\\")) :]:  # otherwise a part of an escape would be left
+                as_text.update(secret + at_end * (2**times - 1) for times in range(1, PASSES + 1))
             if number < MOST_SPELLED and len(secret) <= LONGEST_SPELLED:
                 as_text.update(_lines(secret))
                 encoded.update(_in_base64(secret))
@@ -83,7 +86,9 @@ class Redaction:
         self._texts = sorted((as_text | encoded) - {""}, key=len, reverse=True)  # a secret may be part of a longer one
         self._bytes = [_utf8(text) for text in self._texts]
         escapable = [_utf8(text) for text in (*as_text, *(each for each in encoded if "+" in each or "/" in each))]
-        plain = {*escapable, *map(_unescaped, escapable)}
+        plain = {each for text in escapable for each in _unescaped(text)}
+        odd = (text for text in as_text if not text.isascii() and len(text) <= LONGEST_SPELLED)
+        plain |= {each for text in odd for each in _unescaped(_in_bytes(text))}
         self._plain = [each for each in plain if len(each) >= LEAST_PLAIN]
         self.reach = LONGEST_ESCAPE * len(self._texts[0]) if self._texts else 0
         """The most bytes that a secret takes in a text."""
@@ -123,8 +128,9 @@ class Redaction:
     def _redacted(self, body: bytes, repeated: Sequence[bytes]) -> bytes:
         """The bytes without `repeated`, and without the secrets of which characters are escaped."""
         redacted, copied, at = bytearray(), 0, 0
+        size = max(WINDOW_BYTES, self.reach)  # else the time would be quadratic for a long secret
         while at < len(body) and self._bytes:
-            begin, following = at, at + WINDOW_BYTES
+            begin, following = at, at + size
             window = body[begin : following + self.reach]
             for start, end in _merged([*_found(window, repeated), *self._escaped(window)]):
                 if begin + start < following:  # otherwise the next window contains all of it
@@ -188,10 +194,12 @@ def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _unescaped(text: bytes) -> bytes:
+def _unescaped(text: bytes) -> Iterator[bytes]:
+    """The text, and what it is after each pass."""
+    yield text
     for _ in range(PASSES):
         text = _ESCAPE.sub(lambda escape: _meaning(escape.lastgroup, escape[escape.lastgroup or 0]), text)
-    return text
+        yield text
 
 
 @lru_cache(4096)
@@ -206,9 +214,14 @@ def _meaning(kind: str | None, said: bytes) -> bytes:
         return _utf8(html.unescape(f"&{text};"))
     if kind in ("hex", "byte"):
         return bytes.fromhex(text)
-    if kind == "unit":
+    if kind in ("unit", "wide"):
         return _utf8(chr(int(text, 16)))
     return bytes.fromhex(text[:4] + text[-4:]).decode("utf-16-be").encode()
+
+
+def _in_bytes(text: str) -> bytes:
+    """The text as `ascii()` of Python escapes it: `\\xe9` is a byte of a URL in UTF-8, and here the letter é."""
+    return b"".join(each.encode("latin-1" if each < "\u0100" else "utf-8", "surrogatepass") for each in text)
 
 
 def _utf8(text: str) -> bytes:

@@ -349,7 +349,7 @@ class Session(OfOneProcess):
 
         from .batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
-            counted,
+            counted_as_malformed,
             lost,
             parsed,
             placeholder,
@@ -385,7 +385,7 @@ class Session(OfOneProcess):
                     if isinstance(call, ModelCall):
                         tasks.start_soon(one, index, call)
                     else:
-                        results[index] = counted(refused(call, core.caller.id), core, export)
+                        results[index] = counted_as_malformed(refused(call, core.caller.id), core, export)
         ordered = tuple(results.get(index) or lost(call, core.caller.id) for index, call in enumerate(asked))
         return BatchResult(ordered, tuple(map(placeholder, asked)), export)
 

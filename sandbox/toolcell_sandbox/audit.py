@@ -2,7 +2,7 @@
 
 A mount can protect a path only if the path exists: otherwise it leaves a file of its own behind. So the caller looks at
 the tree before and after each call, from outside of the sandbox, and moves new and changed protected paths into
-quarantine. It is not deleted: the change may be an edit that a person makes at that very moment.
+quarantine. They are not deleted, because a person may be editing them at that moment.
 
 A path that a look could not see is unknown, not absent. `Look.unknown` gives the reason, and callers must handle it.
 """

@@ -1,7 +1,7 @@
 """Move files that a call planted under protected names out of a hostile tree.
 
-The quarantine is on a disk: in memory, what calls plant would stay after them, in no limit of theirs. Its content is
-bounded by bytes and by age, since every call may add to it. The oldest entries are deleted first.
+The quarantine is on a disk: in memory, planted files would outlive their call and count in no limit. It is bounded by
+bytes and by age, because every call may add to it. The oldest entries are deleted first.
 """
 
 import errno
@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ name that nothing reads."""
 MOST_AGE_S = 30 * 86_400.0
 """Entries that are older are deleted."""
 BLOCK_BYTES = 4096
-_FRESH_S = 10.0  # so long a reading of the directory holds: other supervisors of this user add to it, too
+_FRESH_S = 10.0  # how old a reading of the directory may be: other supervisors of this user add to it
 _SHELF = re.compile("toolcell-[a-z0-9_]{8}")  # mkdtemp's; everything else in the directory is left alone
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK)
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,8 +63,9 @@ class Quarantine:
         return self._made
 
     def dropped(self) -> tuple[str, ...]:
-        """The paths of entries that were deleted to make room, or for their age, since this was last asked."""
-        dropped, self._dropped = tuple(self._dropped), []
+        """The paths of entries that were deleted, to make room or for their age, since the last call of this method."""
+        with self._lock:
+            dropped, self._dropped = tuple(self._dropped), []
         return dropped
 
     def exists(self) -> bool:
@@ -84,9 +85,9 @@ class Quarantine:
         """Move the file at `path` of a tree into the quarantine, if it has that device and inode. Returns its new path,
         or "" if it is another file or gone.
 
-        It may not be possible to move it: it is larger than the quarantine, the disk is full (which a call can cause),
-        or the quarantine is on another file system and the file cannot be copied. Then it is renamed, in its directory,
-        to a name that nothing reads, and that path is returned. Raises OSError if it cannot be renamed either.
+        A file that cannot be moved is renamed, in its directory, to a name that nothing reads. That is a file that is
+        larger than the quarantine, or that cannot be copied to its file system, and any file if the disk is full (which
+        a call can cause). Raises OSError if it cannot be renamed either.
         """
         with self._lock:
             return self._take(root, path, inode, copies)
@@ -103,7 +104,8 @@ class Quarantine:
             beside = f"toolcell-quarantined-{os.urandom(8).hex()}"
             try:
                 walker.move(name, parent, beside, parent)
-                if _is(inode, beside, parent):
+                info = os.stat(beside, dir_fd=parent, follow_symlinks=False)
+                if (info.st_dev, info.st_ino) == inode:
                     aside = os.path.join(os.path.dirname(path), beside)
                     size = BLOCK_BYTES + _size(root, aside, self._most_bytes)  # with its shelf
                     if shelf and self._make_room(size, shelf) and self._shelved(shelf, name, beside, parent, copies):
@@ -111,7 +113,8 @@ class Quarantine:
                         place, shelf = f"{shelf}/{name}", ""
                         return place
                     return os.path.join(root.path, aside)  # which nothing reads
-                _move_if_free(beside, parent, name, parent)  # it is another file now, which the next look judges
+                with suppress(FileExistsError):  # then it keeps the name that nothing reads
+                    walker.move(beside, parent, name, parent)  # it is another file, which the next look judges
             except FileNotFoundError:
                 pass  # it was removed meanwhile
             return ""
@@ -122,7 +125,7 @@ class Quarantine:
                     os.rmdir(shelf)
 
     def _shelved(self, shelf: str, name: str, beside: str, parent: int, copies: Copies) -> bool:
-        """Move it into a shelf. Returns whether it is there."""
+        """Move the file `beside` into a shelf, under its own name. Returns whether it is there."""
         try:
             fd = os.open(shelf, walker.PATH)
         except FileNotFoundError:  # another supervisor has made room
@@ -141,7 +144,8 @@ class Quarantine:
         return True
 
     def _shelf(self, root: str) -> str:
-        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full."""
+        """A new directory in the quarantine for one file, so that names never clash; "" if the disk is full, or if no
+        default place can be used."""
         try:
             try:
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
@@ -149,7 +153,7 @@ class Quarantine:
                 self._made = ""
                 return tempfile.mkdtemp(prefix="toolcell-", dir=self._place(root))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _NO_ROOM and self._directory is not None:
                 raise
             return ""
 
@@ -167,7 +171,7 @@ class Quarantine:
         return True
 
     def _read(self, but: str = "") -> None:
-        """Read what the quarantine holds `but` one new entry, and delete entries that are too old."""
+        """Read what the quarantine holds, without the new entry `but`, and delete entries that are too old."""
         known = {shelf.name: shelf for shelf in self._shelves}
         self._shelves.clear()
         self._held_bytes, self._read_at = 0, time.monotonic()
@@ -218,24 +222,25 @@ class Quarantine:
 
     def _place(self, root: str) -> str:
         """The directory of the quarantine, made at first use. Raises OSError if it would lie in `root`."""
-        if self._made and not (self._directory is None and _is_in(self._made, root)):
-            places = [self._made]
-        else:
-            places = list(self._places())
-        for place in places:
-            place = os.path.realpath(place)
+        stays = self._made and not (self._directory is None and _is_in(self._made, root))
+        for place in (self._made,) if stays else self._places():
+            place = self._real(place)
             if not _is_in(place, root) and (place == self._made or self._is_made(place)):
                 if place != self._made:
                     self._made, self._read_at = place, -_FRESH_S
                 return place
         raise OSError(errno.EINVAL, "the quarantine lies in the workspace")
 
-    def _places(self) -> Iterator[str]:
+    def _places(self) -> Iterable[str]:
         """The places that it may have, in order: on a disk first."""
+        return sorted(_default_places(), key=_is_in_memory) if self._directory is None else (self._directory,)
+
+    def _real(self, place: str) -> str:
+        """The path without symbolic links. The last name of a default place is none: anyone may put a link there, to a
+        directory of this user or to where one would be made."""
         if self._directory is not None:
-            return iter((self._directory,))
-        places = list(_default_places())
-        return iter(sorted(places, key=_is_in_memory))  # stable
+            return os.path.realpath(place)
+        return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
 
     def _is_made(self, place: str) -> bool:
         """Make the directory, if it is not there. Returns whether it can be used; raises OSError for one that was
@@ -289,8 +294,8 @@ def _is_in_memory(path: str) -> bool:
 
 
 def _size(root: Root, path: str, most: int) -> int:
-    """The bytes that an entry and all below it take on a disk, a block for each at least. It stops above `most`, which
-    it also exceeds if a part cannot be seen."""
+    """The bytes that an entry and all below it take on a disk, at least a block for each. Above `most`, counting stops.
+    The size is above `most` if a part cannot be read."""
     size, waiting = 0, [path]
     while waiting and size <= most:
         path = waiting.pop()
@@ -311,19 +316,3 @@ def _size(root: Root, path: str, most: int) -> int:
         finally:
             os.close(held)
     return size
-
-
-def _is(inode: tuple[int, int], name: str, parent: int) -> bool:
-    held = walker.entry(name, parent)
-    try:
-        info = os.fstat(held)
-        return (info.st_dev, info.st_ino) == inode
-    finally:
-        os.close(held)
-
-
-def _move_if_free(name: str, parent: int, new_name: str, new_parent: int) -> None:
-    try:
-        walker.move(name, parent, new_name, new_parent)
-    except FileExistsError:
-        pass  # it keeps the name that nothing reads

@@ -187,7 +187,7 @@ async def test_errors_pictures_and_parallel_calls_are_those_of_langchain_s_tools
     assert messages["c1"].status == messages["c2"].status == "error" and "rain" in str(messages["c1"].content)
     assert messages["c3"].artifact.content[0].to_bytes() == PNG
     assert messages["c4"].artifact.output == messages["c5"].artifact.output == "met"
-    assert messages["c6"].content == '"c6"'
+    assert messages["c6"].content == "c6"
 
 
 async def test_progress_of_a_tool_is_in_the_custom_stream(main: Session) -> None:

@@ -1,6 +1,7 @@
 """What every adapter builds on: declarations, approval asked ahead of the call, and answers that fit one call only."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -256,6 +257,42 @@ async def test_a_session_whose_loop_does_not_run_is_misuse_and_no_wait_for_ever(
                 calls.loop.wait(lambda _: calls.declarations(), instead="")
 
     await anyio.to_thread.run_sync(work)
+
+
+LEFT = """
+import asyncio, os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import anyio
+from toolcell import Supervisor, UsageError
+from toolcell.adapters.session_calls import SessionCalls
+
+async def started(threads, way):
+    supervisor = Supervisor()
+    await supervisor.start()
+    calls = SessionCalls(await supervisor.open_session("main", workspace="."))
+    def call():
+        if way == "thread":
+            return calls.loop.wait(lambda _: calls.declarations(), instead="")
+        return anyio.run(calls.declarations, backend=way)
+    futures = threads.submit(call)
+    time.sleep(0.5)  # the call is queued, and this is the last turn of the loop
+    return futures
+
+loop, threads = asyncio.new_event_loop(), ThreadPoolExecutor()
+future = loop.run_until_complete(started(threads, sys.argv[1]))
+loop.close()
+print(type(future.exception(30)).__name__, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["thread", "asyncio", "trio"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_caller_elsewhere_does_not_wait_for_a_loop_that_was_closed_before_its_call(
+    workspace: Path, way: str
+) -> None:
+    done = await anyio.run_process([sys.executable, "-c", LEFT, way], cwd=workspace, check=False)
+    assert done.stdout == b"UsageError\n", done.stderr.decode()
 
 
 async def test_a_call_of_a_closed_session_is_misuse(main: Session) -> None:

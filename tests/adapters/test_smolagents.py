@@ -419,7 +419,7 @@ def test_a_final_answer_that_cannot_leave_the_cell_is_refused_in_words(
     ("packed", "said"),
     [
         ("pickle:gASVBQAAAAAAAABLAS4=", "cannot be read"),
-        ('safe:{"__type__": "ndarray", "data": ["a"], "dtype": "<U500000000"}', "none of numbers"),
+        ('safe:{"__type__": "ndarray", "data": ["a"], "dtype": "<U500000000"}', "no numbers"),
         ("safe:" + "[" * 100_000, "cannot be read"),
         ('safe:{"__type__": "date", "data": "x"}', "cannot be read"),
     ],

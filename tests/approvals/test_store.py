@@ -87,6 +87,19 @@ def test_another_process_answers_and_the_answer_survives(again: Callable[..., Ap
     assert later.take(request.id) == (Denied("not today"), "bob")
 
 
+def test_an_approval_is_not_lost_when_its_call_could_not_be_committed(store: Approvals, path: Path) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.leave(request.id)
+    store.approve(request.id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:  # the clock is written last
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON clock BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        with pytest.raises(UsageError, match="disk full"):
+            store.submit(asked(call_id="c2"), SCHEMA)
+        database.execute("DROP TRIGGER full")
+    assert store.submit(asked(call_id="c3"), SCHEMA).id == request.id
+    assert store.take(request.id) == (Approved(), "")
+
+
 def test_two_equal_calls_that_wait_at_the_same_time_have_a_request_each(store: Approvals) -> None:
     first, second = store.submit(asked(), SCHEMA), store.submit(asked(), SCHEMA)
     assert first.id != second.id

@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import string
+from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
@@ -25,6 +26,7 @@ SECRETS = [
     "aaaaaaaa",
     "100%41 \\u0041 &lt;x",
     "geheim-müßig🔑?>",
+    "with %9\\9 inside",
 ]
 
 
@@ -58,6 +60,7 @@ def spellings(secret: str) -> dict[str, str]:
         "JSON in JSON": json.dumps({"content": json.dumps({"token": secret})}),
         "all in JSON": "".join(each(one, "json") for one in secret),
         "Python": repr(secret),
+        "Python, ASCII": ascii(secret),
         "percent": quote(secret),
         "percent, all special": quote(secret, safe=""),
         "percent, lower case": "".join(
@@ -95,6 +98,18 @@ def test_what_repeats_a_secret_shows_none_of_it_in_any_usual_spelling(spelling: 
     assert redaction.value([{spelled: [spelled.encode(), 1, None]}]) == [
         {redaction.text(spelled): [redaction.text(spelled).encode(), 1, None]}
     ]
+
+
+@pytest.mark.parametrize("after", ["", "z", '"'])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_an_answer_in_json_stays_json_where_a_secret_ends_with_a_backslash(after: str, times: int) -> None:
+    text = "k3y-of-2026\\" + after
+    for _ in range(times):
+        text = json.dumps({"said": text})
+    body: Any = Redaction(["k3y-of-2026\\"]).body(text.encode())
+    for _ in range(times):
+        body = json.loads(body)["said"]
+    assert str(body).startswith(CREDENTIAL) and str(body).endswith(after)
 
 
 PRINTABLE = st.characters(exclude_categories=["C", "Z"], exclude_characters="\\%&")
@@ -153,6 +168,11 @@ def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_
     body = (unit * (32 * MIB // len(unit))).encode()
     redacted = Redaction([secret]).body(body)
     assert secret.encode() not in redacted and len(redacted) < 2 * len(body)
+
+
+def test_taking_a_long_secret_out_takes_a_time_that_is_linear_in_both() -> None:
+    """In quadratic time, this would not end before the test's limit."""
+    assert Redaction(["a" * 2 * MIB]).text("%62" * 4 * MIB) == "%62" * 4 * MIB
 
 
 @pytest.mark.parametrize("before", range(-9, 2))

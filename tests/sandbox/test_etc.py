@@ -55,3 +55,12 @@ def test_the_target_of_a_link_among_settings_does_not_decide(machine: tuple[Path
     (etc / "java/link").symlink_to(tmp_path / "secret")
     assert f"{etc}/java" in linked_settings((str(programs),), str(etc))
     assert linked_settings((str(tmp_path / "absent"),), str(etc)) == ()
+
+
+def test_the_versions_of_java_lie_deeper(tmp_path: Path) -> None:
+    programs, etc = tmp_path / "usr/lib", tmp_path / "etc"
+    for name, place in (("java", "jvm/java-17/conf/management"), ("other", "other/a/conf")):
+        settings, linked = _settings(etc, name), programs / place
+        linked.mkdir(parents=True)
+        (linked if name == "other" else linked.parent).joinpath("x.conf").symlink_to(settings / "sub/x.conf")
+    assert linked_settings((str(programs),), str(etc)) == (f"{etc}/java",)

@@ -180,3 +180,28 @@ def test_supervisors_of_one_user_share_the_bound(tmp_path: Path) -> None:
     for _ in range(4):
         taken(second, work, MIB // 3)
     assert held(second) <= MIB and len(os.listdir(second.made)) == 2
+
+
+@pytest.mark.parametrize("target", ["nothing", "a directory of the user"])
+def test_a_link_in_a_shared_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """Else another user chooses where it is: in a directory of theirs, which they can replace, or in ~/.ssh."""
+    shared, workspace = tmp_path / "shared", tmp_path / "workspace"
+    for path in (shared, workspace, tmp_path / "a directory of the user"):
+        path.mkdir(mode=0o700)
+    (shared / "first").symlink_to(tmp_path / target)
+    places = [str(shared / "first"), str(shared / "second")]
+    monkeypatch.setattr("toolcell_sandbox.quarantine._default_places", lambda: iter(places))
+    assert taken(Quarantine(), workspace).is_relative_to(shared / "second")
+    assert not (tmp_path / "nothing").exists() and not any((tmp_path / "a directory of the user").iterdir())
+
+
+def test_without_any_place_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk, or one that is read-only: what a call planted never stays under its name."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(
+        "toolcell_sandbox.quarantine._default_places", lambda: iter([str(tmp_path / "file/quarantine")])
+    )
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    place = taken(Quarantine(), workspace)
+    assert [place.name] == os.listdir(workspace) and place.name.startswith("toolcell-quarantined-")

@@ -113,6 +113,16 @@ def test_a_migration_that_was_killed_is_begun_again_and_done_once(old: Path) -> 
         assert [entry.id for entry in approvals.pending()] == ["pending"]
 
 
+def test_a_request_that_was_edited_to_be_too_deep_stops_no_migration(old: Path) -> None:
+    with closing(sqlite3.connect(old / "approvals.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE requests SET request = ? WHERE id = 'pending'", ("[" * 100_000,))
+    directory = StateDirectory(old)
+    directory.open_to_write()
+    directory.close()
+    with Approvals.open(old) as approvals:
+        assert approvals.pending() == []
+
+
 def test_who_puts_rows_of_version_1_back_has_no_edited_state_signed(old: Path) -> None:
     """Version 1 did not sign that an answer was used. Its signatures name no version, so a row of version 2 does not
     pass for one of version 1."""

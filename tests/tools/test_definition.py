@@ -159,6 +159,7 @@ def test_a_description_has_at_most_1024_characters() -> None:
         ({"timeout": 0}, "timeout=0. Pass a number above 0"),
         ({"limits": {"wall_s": -1}}, r"limits\['wall_s'\]=-1"),
         ({"lifetime": "forever"}, "Pass 'call' or 'session'"),
+        ({"tier": "readonly"}, "Pass 'read_only' or 'workspace' or 'system' or 'elevated'."),
         ({"needs": {"fly"}}, "'fly' is not a valid Capability.*Use members of Capability: read, "),
         ({"needs": "write"}, "needs='write' is not a set. Write needs={'write'}"),
     ],

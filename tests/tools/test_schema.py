@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
 import jsonschema
 import pytest
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, model_validator
 from typing_extensions import TypedDict
 
 from toolcell.dispatch.validate import Valid, Validator
@@ -156,10 +156,46 @@ def test_the_fields_of_the_only_parameter_are_the_arguments(case: str, make: Any
     assert schema["type"] == "object" and schema["properties"].keys() >= arguments.keys()
     assert made.bind(arguments, None) == {"ctx": None, "input": expected}
     validator = Validator("use", schema, whole=made.whole)
-    assert validator.check(arguments) == Valid(arguments)
+    checked = validator.check(arguments)
+    assert isinstance(checked, Valid) and checked.arguments == arguments
     if annotation is not Inside:  # as other frameworks declare it
-        assert validator.check({"input": arguments}) == Valid(arguments)
+        assert validator.check({"input": arguments}) == checked
     assert isinstance(validator.check({"input": 3}), ValidationError)
+
+
+class Loose(Query, extra="ignore"):
+    pass
+
+
+class Renamed(BaseModel, populate_by_name=True):
+    text: Annotated[str, Field(alias="q")] = ""
+
+
+class Older(Query):
+    @model_validator(mode="before")
+    @classmethod
+    def _newer(cls, given: Any) -> Any:
+        return {"text": given["q"]} if "q" in given else given
+
+
+@pytest.mark.parametrize(
+    ("annotation", "refuses"),
+    [
+        *[(one, True) for one in (Query, Sized, Boxed[int], Annotated[Query, "It."], Tree)],
+        *[(one, False) for one in (Loose, Renamed, Older)],
+    ],
+)
+def test_names_that_are_no_field_are_refused_unless_the_type_says_what_becomes_of_them(
+    annotation: Any, refuses: bool
+) -> None:
+    def use(input: Any) -> None: ...
+
+    use.__annotations__["input"] = annotation
+    made = tool(use)
+    schema = made.declaration.parameters_schema
+    assert schema.get("additionalProperties", True) is not refuses
+    found = Validator("use", schema, whole=made.whole).check({"text": "ab", "limt": 3})
+    assert not refuses or (isinstance(found, ValidationError) and "limt: is not known" in found.message)
 
 
 @pytest.mark.parametrize("annotation", [Query | None, Listed, list[Query], dict[str, Query], int])

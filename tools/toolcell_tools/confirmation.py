@@ -1,7 +1,9 @@
 """Confirmation from within a tool: `ctx.confirm` asks, and the call runs again with the answer."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
+
+from .interrupts import leaves_of
 
 __all__ = ["Confirmation", "ConfirmationAsked"]
 
@@ -30,9 +32,4 @@ class ConfirmationAsked(BaseException):
 
 def asked_in(error: BaseException) -> ConfirmationAsked | None:
     """The question with which a tool has ended, also if one of its tasks has asked."""
-    if isinstance(error, ConfirmationAsked):
-        return error
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return next(filter(None, map(asked_in, group.exceptions)), None)
-    return None
+    return next((one for one in leaves_of(error) if isinstance(one, ConfirmationAsked)), None)

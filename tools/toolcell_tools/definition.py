@@ -402,13 +402,13 @@ class Tool(Generic[P, R_co]):
         return documented(self.fn)
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
-        from .schema import object_schema, parameters_schema
+        from .schema import closed, object_schema, parameters_schema
 
         schema = parameters_schema(self.name, self.parameters, words.parameters)
         whole = whole_parameter(self.parameters)
         if whole is None or (whole.name in self._author_names() and whole.name not in fields_of(whole.annotation)):
             return schema
-        return object_schema(self.name, whole.annotation)
+        return closed(object_schema(self.name, whole.annotation), whole.annotation)
 
     def _author_names(self) -> Mapping[str, Any]:
         given = self._options.get("parameters_schema") or {}

@@ -2,8 +2,8 @@
 
 The new content is written to temporary files first, each beside its target, with the mode and the extended attributes
 of the file that it replaces: a full disk or a missing permission shows there. Only renames are left then. Each has its
-undo, and a failure runs them backwards. A file that a replacement would change in another way is refused: a hard link,
-which would be separated from its other names, and a file that nobody may write.
+undo, and a failure runs them backwards. Refused are hard links, which a new file would separate from their other names,
+and files that the call may not write.
 """
 
 import errno
@@ -17,27 +17,28 @@ from pathlib import Path
 from .failures import ToolFailure
 from .paths import failures
 
-__all__ = ["PlannedFile", "commit", "make_directories", "refuse_irregular"]
+__all__ = ["FileChange", "commit", "make_directories", "refuse_irregular"]
 
 StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """A file as it shall be. `target` is a real path, `name` the path for messages. `data` is None to remove the file.
+class FileChange:
+    """A file to write, or to remove if `data` is None. `name` is its path relative to the workspace.
 
-    Mode and extended attributes are those of the file at `target`, or of the one at `like`, from which a new file is
-    moved or copied. `executable` sets or clears the mode's execute bits; None leaves them.
+    It keeps the mode and the extended attributes of the file that is there, or takes those of the file at `like`.
+    `executable` sets or clears the execute bits; None leaves them. The writer sets `target`, the real path of `name`,
+    and makes `like` a real path.
     """
 
     name: str
-    target: Path
     data: bytes | None
     like: Path | None = None
     executable: bool | None = None
+    target: Path = Path()
 
 
-def commit(files: Sequence[PlannedFile], *, prune_below: Path | None = None) -> None:
+def commit(files: Sequence[FileChange], *, prune_below: Path | None = None) -> None:
     """Write and remove the files. Raises ToolFailure; then nothing is changed.
 
     Missing directories are made. A reader of a file sees its old content or its new, never a part. Directories below
@@ -86,7 +87,7 @@ def refuse_irregular(status: os.stat_result, path: StrPath) -> None:
         raise ToolFailure(f"{os.fspath(path)!r} is not a regular file")
 
 
-def _refuse_unwritable(file: PlannedFile, removed: set[Path]) -> None:
+def _refuse_unwritable(file: FileChange, removed: set[Path]) -> None:
     """Refuse a file whose replacement would lose more than its content."""
     for path in (file.target, file.like if file.like in removed else None):
         status = None if path is None else _status(path, file.name)
@@ -100,7 +101,7 @@ def _refuse_unwritable(file: PlannedFile, removed: set[Path]) -> None:
                 f"{file.name!r} is a hard link: its file has {status.st_nlink:,} names, and a change would separate "
                 "them. Delete this name and make the file anew, or change it with a program that writes in place"
             )
-        if status.st_mode & 0o222 and os.access(path, os.W_OK):
+        if not _is_read_only(path, status):
             continue
         with failures(file.name):
             if file.data == path.read_bytes():
@@ -109,6 +110,14 @@ def _refuse_unwritable(file: PlannedFile, removed: set[Path]) -> None:
             f"{file.name!r} is read-only for this call (mode {stat.S_IMODE(status.st_mode):o}). If it shall change, "
             "give write permission first, for example with chmod u+w"
         )
+
+
+def _is_read_only(path: Path, status: os.stat_result) -> bool:
+    """Whether nobody may write the file, or the call owns it and may not. Another user's file can be replaced by anyone
+    who may write its directory: see rename(2)."""
+    if not status.st_mode & 0o222 or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return True
+    return status.st_uid == os.geteuid() and not os.access(path, os.W_OK)
 
 
 def _status(path: Path, name: str) -> os.stat_result | None:
@@ -131,7 +140,7 @@ class _Metadata:
     attributes: dict[str, bytes]
 
 
-def _kept(file: PlannedFile) -> _Metadata | None:
+def _kept(file: FileChange) -> _Metadata | None:
     """The mode and the extended attributes that the written file takes over. The kernel assigns those of `security`."""
     source = file.like or file.target
     status = _status(source, file.name)
@@ -148,7 +157,7 @@ def _kept(file: PlannedFile) -> _Metadata | None:
         return _Metadata(_mode(status, file.executable), {name: os.getxattr(source, name) for name in kept})
 
 
-def _staged(file: PlannedFile, metadata: _Metadata | None, undo: ExitStack) -> Path:
+def _staged(file: FileChange, metadata: _Metadata | None, undo: ExitStack) -> Path:
     """Write the content to a temporary file beside the target."""
     temporary = _temporary(file.target.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -165,7 +174,7 @@ def _staged(file: PlannedFile, metadata: _Metadata | None, undo: ExitStack) -> P
 
 
 def _mode(status: os.stat_result, executable: bool | None) -> int:
-    mode = stat.S_IMODE(status.st_mode)
+    mode = stat.S_IMODE(status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)  # a write clears them too, inode(7)
     if executable is None:
         return mode
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
@@ -181,7 +190,7 @@ def _set_attributes(descriptor: int, attributes: dict[str, bytes], name: str) ->
             ) from error
 
 
-def _put(file: PlannedFile, temporary: Path, undo: ExitStack, tidy: ExitStack, *, alone: bool) -> None:
+def _put(file: FileChange, temporary: Path, undo: ExitStack, tidy: ExitStack, *, alone: bool) -> None:
     """Rename the temporary file to the target, and keep the file that was there until all is done."""
     with failures(file.name):
         if not alone and os.path.lexists(file.target):
@@ -198,7 +207,7 @@ def _put(file: PlannedFile, temporary: Path, undo: ExitStack, tidy: ExitStack, *
         os.rename(temporary, file.target)
 
 
-def _set_aside(file: PlannedFile, written: set[Path], undo: ExitStack, tidy: ExitStack) -> None:
+def _set_aside(file: FileChange, written: set[Path], undo: ExitStack, tidy: ExitStack) -> None:
     """Rename a file that is removed. It is deleted when all is done.
 
     If a write takes the place of one of its directories, these are removed too.

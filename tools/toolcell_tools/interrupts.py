@@ -9,6 +9,7 @@ that is no Exception becomes one, `Escaped`, so that each place handles it as it
 
 import math
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Escaped", "Guard", "asyncio_task", "cause_of", "described", "pass_on"]
+__all__ = ["Escaped", "Guard", "asyncio_task", "cause_of", "described", "leaves_of", "members_of", "pass_on"]
 
 
 class Escaped(Exception):
@@ -72,12 +73,35 @@ class Guard:
 
 def ends_program(error: BaseException, *, exits: bool = True) -> bool:
     """Whether the exception is Ctrl-C, the exit of the main thread or the close of a coroutine, or a group with one."""
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return any(ends_program(one, exits=exits) for one in group.exceptions)
-    if isinstance(error, SystemExit):
-        return exits and threading.current_thread() is threading.main_thread()
-    return isinstance(error, (KeyboardInterrupt, GeneratorExit))
+    for one in leaves_of(error):
+        if isinstance(one, SystemExit):
+            if exits and threading.current_thread() is threading.main_thread():
+                return True
+        elif isinstance(one, (KeyboardInterrupt, GeneratorExit)):
+            return True
+    return False
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The exception, or the members of a group and of the groups in it, each once, in order. Groups may be deep, and
+    their shared members unfold to very many."""
+    waiting, seen = [error], {id(error)}
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, BaseExceptionGroup):
+            yield one
+            continue
+        fresh = {id(member): member for member in members_of(cast("BaseException", one)) if id(member) not in seen}
+        seen.update(fresh)
+        waiting.extend(reversed(fresh.values()))
+
+
+def members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The members of a group, whatever its class has as `exceptions`; none of any other exception."""
+    if not isinstance(error, BaseExceptionGroup):
+        return ()
+    members: tuple[BaseException, ...] = cast("Any", BaseExceptionGroup).exceptions.__get__(error)
+    return members
 
 
 def pass_on(error: BaseException) -> None:

@@ -63,6 +63,7 @@ _WORDS = {
     errno.EEXIST: "it exists already",
     errno.EBUSY: "it is protected or in use",
     errno.ENXIO: "it is not a regular file",
+    errno.EOVERFLOW: "its owner is another user than the workspace's; give it to that one first, with chown",
 }
 
 

@@ -1,8 +1,8 @@
 """What a model reads of an exception that a tool has raised: the same for a tool in a cell and for a host tool.
 
-An exception group says only how many exceptions it holds, so its members speak for it: a group of one is its member,
-and of several, each is named. `raise X from Y` shows Y too, unless X was written for the model or already quotes Y.
-A ToolFailure keeps its data, and a refusal its kind, in a group and as a cause. The traceback is for the log.
+An exception group is shown by its members, because its own text only counts them: a group of one as that member, a
+larger one with each member. `raise X from Y` shows Y too, unless X was written for the model or already quotes Y. A
+ToolFailure keeps its data, and a refusal its kind, in a group and as a cause. The traceback is for the log.
 """
 
 import traceback
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .encode import encode_json, in_utf8
 from .failures import MissingCapability, NoTimeLeft, ProtectedName, RequestDenied, ToolFailure, Unencodable
-from .interrupts import cause_of
+from .interrupts import cause_of, members_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -24,6 +24,7 @@ __all__ = ["MESSAGE_CHARS", "Raised", "invalid", "member_of", "raised", "type_sh
 MESSAGE_CHARS: Final = 4_000
 TRACEBACK_CHARS: Final = 20_000
 TRACEBACK_FRAMES: Final = 40
+TRACEBACK_EXCEPTIONS: Final = 100  # members, causes and contexts; traceback formats each, also a shared one again
 TYPE_CHARS: Final = 100
 MAX_MEMBERS: Final = 20  # of a group; a count stands for the others
 MAX_SEEN: Final = 1_000  # members of a group that are looked at: shared members can unfold to very many
@@ -43,14 +44,14 @@ class Raised(NamedTuple):
 
 
 def type_shown(name: str) -> str:
-    """The name of an exception's type where its text is not shown. A name can be a text too."""
+    """The name of an exception's type where its text is not shown. A tool can give a type any text as its name."""
     return name if len(name) <= TYPE_CHARS and name.isidentifier() else "An exception"
 
 
 def member_of(error: BaseException) -> BaseException:
     """The exception itself, or the only member of a group, also of nested groups."""
     error = cause_of(error)
-    while len(members := _members_of(error)) == 1:
+    while len(members := members_of(error)) == 1:
         error = cause_of(members[0])
     return error
 
@@ -72,7 +73,8 @@ def raised(error: BaseException, spent: Callable[[BaseException], str] = lambda 
             return Raised("permission", message, payload)
     failures = [one for one in found if isinstance(one, ToolFailure)]
     if failures:
-        data = [one.data for one in failures if one.data is not None]
+        data = [one.data for one in _with_causes(error, past_data=False) if isinstance(one, ToolFailure)]
+        data = [one for one in data if one is not None]
         payload["data"] = _sendable(data if len(data) > 1 else data[0] if data else None)
         return Raised("late" if isinstance(failures[0], NoTimeLeft) else "failure", message, payload)
     return Raised("unencodable" if isinstance(error, Unencodable) else resource or "exception", message, payload)
@@ -85,11 +87,6 @@ def invalid(error: "ValidationError") -> Raised:
     return Raised("arguments", _cut(in_utf8(f"{field}: {first['msg']}", "replace"), MESSAGE_CHARS), {"field": field})
 
 
-def _members_of(error: BaseException) -> tuple[BaseException, ...]:
-    """The members of a group; none of any other exception."""
-    return cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
-
-
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     """The exception, or the members of a group and of the groups in it, in order."""
     waiting = [error]
@@ -97,26 +94,29 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         if not waiting:
             return
         one = cause_of(waiting.pop())
-        members = _members_of(one)
+        members = members_of(one)
         waiting.extend(reversed(members))
         if not members:
             yield one
 
 
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The members of an exception, then their causes, and so on. Bounded, because causes may form a circle."""
+def _with_causes(error: BaseException, *, past_data: bool = True) -> Iterator[BaseException]:
+    """The members of an exception, then their causes, and so on; without `past_data`, not the causes of a failure with
+    data, which stands for them. Bounded, because causes may form a circle."""
     following = [error]
     for _ in range(MAX_CAUSES):
         leaves = [*islice((one for each in following for one in _leaves(each)), MAX_SEEN)]
         yield from leaves
+        if not past_data:
+            leaves = [one for one in leaves if not isinstance(one, ToolFailure) or one.data is None]
         following = [one.__cause__ for one in leaves if one.__cause__ is not None]
 
 
 def _words(error: BaseException, room: int, *, hides: bool = False, causes: int = MAX_CAUSES) -> str:
-    """The exception in at most `room` characters. With `hides`, of an exception that was not written for the model only
-    the type."""
+    """The exception in at most `room` characters. With `hides`, exceptions that were not written for the model are
+    shown by their types only."""
     error = member_of(error)
-    members = _members_of(error)
+    members = members_of(error)
     if members:
         return _words_of_several(error, members, room, hides=hides, causes=causes)
     if isinstance(error, _WRITTEN):
@@ -149,7 +149,7 @@ def _words_of_several(
 
 def _quotes(text: str, cause: BaseException) -> bool:
     """Whether the text of an exception has that of its cause in it."""
-    quoted = "" if _members_of(cause) else _text(cause)
+    quoted = "" if members_of(cause) else _text(cause)
     return quoted != "" and quoted in text
 
 
@@ -165,11 +165,11 @@ def _text(value: object) -> str:
         text = str(value)
     except BaseException as broken:  # the tool's own __str__ may raise anything
         return f"(a message that could not be formatted: {type(broken).__name__})"
-    return in_utf8(text, "replace")
+    return in_utf8(text[:TRACEBACK_CHARS], "replace")  # a text may be very long, and this may be the supervisor
 
 
 def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(0, room)]
+    return text[: max(0, room)]
 
 
 def _traceback(error: BaseException) -> str:
@@ -181,7 +181,28 @@ def _traceback(error: BaseException) -> str:
         following = following.tb_next
     try:
         shown = error.with_traceback(last[0] if last else None)
-        lines = "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))
+        related = _related(shown)
+        if len(related) > TRACEBACK_EXCEPTIONS:
+            own = "".join(traceback.format_tb(shown.__traceback__, limit=TRACEBACK_FRAMES))
+            said = "".join(
+                f"{type(one).__name__}: {_cut(_text(one), MESSAGE_CHARS)}\n" for one in related[:MAX_MEMBERS]
+            )
+            lines = f"{own}{said}(of more than {TRACEBACK_EXCEPTIONS:,} exceptions)\n"
+        else:
+            lines = "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))
     except BaseException as broken:  # the tool's own __str__ or __repr__ may raise anything
         return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
     return in_utf8(lines[-TRACEBACK_CHARS:], "replace")
+
+
+def _related(error: BaseException) -> list[BaseException]:
+    """The exceptions that traceback would format, in no order that matters; at most one beyond the bound."""
+    found: list[BaseException] = []
+    waiting, seen = deque([error]), {id(error)}
+    while waiting and len(found) <= TRACEBACK_EXCEPTIONS:
+        one = waiting.popleft()
+        found.append(one)
+        following = [each for each in (one.__cause__, one.__context__) if each is not None and id(each) not in seen]
+        seen.update(map(id, following))
+        waiting.extend([*following, *islice(members_of(one), TRACEBACK_EXCEPTIONS)])  # a shared member counts again
+    return found

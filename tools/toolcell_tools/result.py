@@ -115,7 +115,13 @@ class Notice(_Frozen):
     message: str
 
 
-_NOTICE = re.compile(r"\[(?=(?:\s|\\[nrt])*notice\s*:)", re.IGNORECASE)  # white space may be JSON's
+_UNSEEN = (  # control characters, and those of Unicode that are not shown: DerivedCoreProperties, Default_Ignorable
+    r"\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+_BLANK = rf"(?:[\s{_UNSEEN}]|\\[nrtbf]|\\u00[01789][0-9a-f])*"  # these escapes are JSON's
+_WORD = rf"(?:[{_UNSEEN}]|\\[bf]|\\u00[01789][0-9a-f])*".join("notice")
+_NOTICE = re.compile(rf"\[(?={_BLANK}{_WORD}{_BLANK}:)", re.IGNORECASE)
 _REPR = Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 160, 160
 _PENDING = {field.name for field in fields(Pending)}

@@ -29,22 +29,10 @@ __all__ = [
     "tier_of",
 ]
 
-LIMITS = frozenset(
-    [
-        "wall_s",
-        "cpu_s",
-        "memory_bytes",
-        "processes",
-        "open_files",
-        "file_bytes",
-        "scratch_bytes",
-        "scratch_inodes",
-        "output_bytes",
-        "result_bytes",
-        "start_s",
-        "grace_s",
-    ]
-)
+LIMITS = frozenset([
+    "wall_s", "cpu_s", "memory_bytes", "processes", "open_files", "file_bytes", "scratch_bytes", "scratch_inodes",
+    "output_bytes", "result_bytes", "start_s", "grace_s",
+])  # fmt: skip
 """The fields of `toolcell_sandbox.limits.Limits`."""
 _NOTHING = type(None)
 _WANTED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -101,11 +89,11 @@ def suggested_name(name: str) -> str:
 
 
 def legal_names(names: Iterable[str], *, prefix: str = "", taken: Iterable[str] = ()) -> dict[str, str]:
-    """Names that tools may have, for names from elsewhere: `{"SearchTool": "search_tool"}`. No two are equal, and none
-    is in `taken`.
+    """Map foreign names to names that tools may have: `{"SearchTool": "search_tool"}`. No two results are equal, and
+    none is in `taken`.
 
-    `prefix` comes before each name. A legal name stays; any other becomes the nearest legal one, with a digest at its
-    end if a tool has that name already. Equal names in any order give equal results.
+    `prefix` is put before each name. A legal name is kept. Any other becomes the nearest legal name, with a digest at
+    its end if that is taken. The order of the names does not matter.
     """
     used, found = set(taken), dict[str, str]()
     wanted = {name: f"{prefix}{name}" for name in names}
@@ -172,7 +160,9 @@ def check_types(tool: str, options: Mapping[str, object]) -> None:
 def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not one of `choices`."""
     if value not in choices:
-        raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(map(repr, choices))}.")
+        raise ToolDefinitionError(
+            f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(repr(str(one)) for one in choices)}."
+        )
 
 
 def check_flag(tool: str, option: str, value: object) -> None:

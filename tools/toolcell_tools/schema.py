@@ -12,12 +12,12 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import is_typeddict
 
-from .binder import CONFIG
+from .binder import CONFIG, fields_of
 from .failures import ToolDefinitionError
 from .sent import SentSchema
 from .signature import MISSING, Parameter
 
-__all__ = ["object_schema", "other_names", "parameters_schema", "returned_schema"]
+__all__ = ["closed", "object_schema", "other_names", "parameters_schema", "returned_schema"]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError, ImportError)
 
@@ -170,6 +170,20 @@ def object_schema(name: str, kind: Any) -> dict[str, Any]:
             "Put it into a dataclass, a TypedDict or a pydantic model, as a field with a name."
         )
     return {"type": "object", **root}
+
+
+def closed(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """The schema of `kind`, by which names that are no field are refused, as they are of a function's parameters. It
+    stays as it is if `kind` says what becomes of them, or takes fields by other names than the schema's."""
+    while get_origin(kind) is not None:
+        kind = get_origin(kind) if get_origin(kind) is not Annotated else get_args(kind)[0]
+    config: dict[str, Any] = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
+    decorators = getattr(kind, "__pydantic_decorators__", None)
+    before = decorators is not None and any(one.info.mode != "after" for one in decorators.model_validators.values())
+    renamed = set(schema.get("properties", ())) != set(fields_of(kind) or ())
+    if "extra" in config or "additionalProperties" in schema or before or renamed:
+        return schema
+    return {**schema, "additionalProperties": False}
 
 
 def other_names(kind: Any, name: str) -> set[str]:

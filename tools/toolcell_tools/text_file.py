@@ -19,7 +19,7 @@ __all__ = [
     "flaw_of_text",
     "lines_of",
     "model_text",
-    "printable",
+    "without_surrogates",
 ]
 
 BINARY = "a binary file"
@@ -28,7 +28,7 @@ SNIFFED_BYTES = 8_000  # git's xdiff-interface.c: a file with a NUL among them i
 
 
 def flaw_of_text(start: bytes) -> str:
-    """What a file that begins with `start` is, if it is no text that the tools can show and change; otherwise ""."""
+    """What a file that begins with `start` is if the tools cannot show and change it as text; otherwise ""."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16 text. The tools read and change UTF-8 only; convert it first, for example with iconv"
     return BINARY if b"\0" in start[:SNIFFED_BYTES] else ""
@@ -43,35 +43,32 @@ def decoded(data: bytes, path: str) -> str:
 
 
 def encoded(text: str, before: str, added: str, path: str) -> bytes:
-    """The bytes of the text that a file has after a change that put `added` into the text `before`.
-
-    Raises ToolFailure if the file would then have two encodings.
-    """
-    if not added.isascii() and _has_other_bytes(before):
+    """The bytes of `text`, which a change made of the file's text `before` by adding `added`. Raises ToolFailure if the
+    file would then have two encodings."""
+    if not added.isascii() and _first_surrogate(before) is not None:
         raise ToolFailure(
             f"{path!r} is not UTF-8 text, so only ASCII can be added to it. Convert it first, for example with iconv"
         )
     return text.encode(errors="surrogateescape")
 
 
-def _has_other_bytes(text: str) -> bool:
+def _first_surrogate(text: str) -> int | None:
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    except UnicodeEncodeError as failure:
+        return failure.start
+    return None
 
 
 def model_text(text: str, name: str) -> str:
     """`text`, sent by a model as `name`. Raises ToolFailure for a lone surrogate, which would mean a raw byte."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as failure:
-        raise ToolFailure(f"{name} has a lone surrogate at character {failure.start}; remove it") from failure
+    place = _first_surrogate(text)
+    if place is not None:
+        raise ToolFailure(f"{name} has a lone surrogate at character {place}; remove it")
     return text
 
 
-def printable(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """The text with U+FFFD for each byte that is not UTF-8."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 

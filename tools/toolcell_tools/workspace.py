@@ -3,7 +3,7 @@
 import builtins
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import BinaryIO
 from .artifact import Artifact, ArtifactLog, digest_of
 from .capability import Capability
 from .failures import MissingCapability, ProtectedName, ToolFailure
-from .file_changes import PlannedFile, commit, make_directories, refuse_irregular
+from .file_changes import FileChange, commit, make_directories, refuse_irregular
 from .paths import failures, relative, resolved
 from .text_file import model_text
 
@@ -113,20 +113,6 @@ class DeniedWorkspace(WorkspaceReader):
         raise MissingCapability(Capability.READ)
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """A file that `WorkspaceWriter.change` writes, or removes if `data` is None.
-
-    A new file takes the mode and the extended attributes of the file at `like`, if given. `executable` sets or clears
-    the execute bits; None leaves them.
-    """
-
-    path: StrPath
-    data: bytes | None
-    like: StrPath | None = None
-    executable: bool | None = None
-
-
 class WorkspaceWriter(_Rooted):
     """Writes below `root`. `artifacts` has one entry for each changed path, in order.
 
@@ -149,29 +135,26 @@ class WorkspaceWriter(_Rooted):
     def write_bytes(self, path: StrPath, data: bytes) -> Artifact:
         """Make or replace a file atomically: readers see the old content or the new, never a part.
 
-        Missing directories are made. An existing file keeps its mode and its extended attributes. A symlink inside the
-        workspace is followed. A read-only file and a hard link are refused.
+        Missing directories are made. An existing file keeps its mode, without set-ID bits, and its extended attributes.
+        A symlink inside the workspace is followed. A read-only file and a hard link are refused.
         """
-        return self.change([FileChange(path, data)])[0]
+        return self.change([FileChange(os.fspath(path), data)])[0]
 
     def change(self, changes: Sequence[FileChange], *, prune: bool = False) -> list[Artifact]:
         """Make, replace and remove several files: all of them, or none. Each path is named once.
 
         With `prune`, directories that a removal leaves empty are removed too.
         """
-        planned = [self._planned(change) for change in changes]
+        planned = [self._resolved(change) for change in changes]
         made = [not os.path.lexists(file.target) for file in planned]
         commit(planned, prune_below=self.root if prune else None)
         return [self._noted(file, new) for file, new in zip(planned, made, strict=True)]
 
-    def _planned(self, change: FileChange) -> PlannedFile:
-        name = os.fspath(change.path)
-        if change.data is None:
-            return PlannedFile(name, self._entry(change.path), None)
-        like = None if change.like is None else self.resolve(change.like)
-        return PlannedFile(name, self._file(change.path), change.data, like, change.executable)
+    def _resolved(self, change: FileChange) -> FileChange:
+        target = self._entry(change.name) if change.data is None else self._file(change.name)
+        return replace(change, target=target, like=None if change.like is None else self.resolve(change.like))
 
-    def _noted(self, file: PlannedFile, new: bool) -> Artifact:
+    def _noted(self, file: FileChange, new: bool) -> Artifact:
         if file.data is None:
             return self._note(file.target, "deleted")
         return self._note(file.target, "created" if new else "modified", digest_of(file.data), len(file.data))
@@ -228,7 +211,7 @@ class WorkspaceWriter(_Rooted):
         """Raise ProtectedName if the path as written, or the path that its links lead to, is protected."""
         if self._protects is None:
             return
-        for each in (os.path.normpath(self.root / path), str(target)):
+        for each in dict.fromkeys((os.path.normpath(self.root / path), str(target))):
             name = self._protects(each, directory)
             if name:
                 raise ProtectedName(os.fspath(path), name)

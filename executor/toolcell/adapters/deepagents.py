@@ -7,11 +7,11 @@ The supervisor has `workspace_tools()`. A session's other tools come from `toolc
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from deepagents.backends.protocol import (
     DeleteResult,
@@ -27,7 +27,6 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.sandbox import BaseSandbox
 
-from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout, ValidationError
@@ -40,6 +39,7 @@ from .workspace import workspace_tools
 
 __all__ = ["SessionSandbox", "workspace_tools"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", LsResult, ReadResult, WriteResult, EditResult, DeleteResult, GrepResult, GlobResult)
 _ERRORS = {
@@ -118,33 +118,29 @@ class SessionSandbox(BaseSandbox):
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """As `aexecute`."""
-        return self._wait(self.aexecute(command, timeout=timeout))
+        return self._wait(self.aexecute, command, timeout=timeout)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """As `aupload_files`."""
-        return self._wait(self.aupload_files(files))
+        return self._wait(self.aupload_files, files)
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """As `adownload_files`."""
-        return self._wait(self.adownload_files(paths))
+        return self._wait(self.adownload_files, paths)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._calls.loop.wait(lambda _: work, instead="Use ainvoke or astream of the agent.")
-        except UsageError:
-            work.close()  # it may not have begun
-            raise
+    def _wait(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._calls.loop.wait(lambda _: call(*args, **kwargs), instead="Use ainvoke or astream of the agent.")
 
     # -- the file tools ------------------------------------------------------------------------------------------------
 
     def ls(self, path: str) -> LsResult:
-        return self._wait(self.als(path))
+        return self._wait(self.als, path)
 
     async def als(self, path: str) -> LsResult:
         return self._placed(path, await (super().als(path) if self._reading is None else self._reading.ls(path)))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        return self._wait(self.aread(file_path, offset, limit))
+        return self._wait(self.aread, file_path, offset, limit)
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         if self._reading is not None:
@@ -152,7 +148,7 @@ class SessionSandbox(BaseSandbox):
         return self._placed(file_path, await super().aread(file_path, offset, limit))
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        return self._wait(self.awrite(file_path, content))
+        return self._wait(self.awrite, file_path, content)
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         """One call, which makes the directory too."""
@@ -162,7 +158,7 @@ class SessionSandbox(BaseSandbox):
         return WriteResult(error=f"Failed to write file '{file_path}': {answer.error}")
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
-        return self._wait(self.aedit(file_path, old_string, new_string, replace_all))
+        return self._wait(self.aedit, file_path, old_string, new_string, replace_all)
 
     async def aedit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         """One command, however long the strings are: files that BaseSandbox puts into /tmp would not last."""
@@ -176,7 +172,7 @@ class SessionSandbox(BaseSandbox):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        return self._wait(self.agrep(pattern, path, glob, max_count=max_count))
+        return self._wait(self.agrep, pattern, path, glob, max_count=max_count)
 
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
@@ -187,7 +183,7 @@ class SessionSandbox(BaseSandbox):
         return self._placed(place, await super().agrep(pattern, place, glob, max_count=max_count))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        return self._wait(self.aglob(pattern, path))
+        return self._wait(self.aglob, pattern, path)
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
         place = path or self._root
@@ -199,7 +195,7 @@ class SessionSandbox(BaseSandbox):
         return replace(result, error=self._where(path, result.error))
 
     def _where(self, path: str, error: Any) -> Any:
-        """The error. At an absolute path outside of the workspace it says where the workspace is."""
+        """The error. For an absolute path outside of the workspace, it names the workspace."""
         given = PurePosixPath(normpath(path))
         if not error or not given.is_absolute() or given.is_relative_to(self._root) or self._root in error:
             return error

@@ -4,8 +4,8 @@ A call of the tool runs code until it ends or calls an outer tool. In the latter
 while the code waits in a thread of the kept process. The next call brings the outer tool's answer. The outer tool runs
 where it always does, with its own grants.
 
-A final answer, and what goes to an outer tool, keeps its type: data that is no JSON, such as a picture of Pillow or an
-array, is packed by smolagents' SafeSerializer. smolagents is imported for nothing else.
+A final answer and the arguments of an outer tool keep their types: data that is no JSON, such as a picture of Pillow or
+an array, is packed by smolagents' SafeSerializer. smolagents is imported for nothing else.
 """
 
 import ast
@@ -17,7 +17,7 @@ from importlib import import_module
 from math import isfinite
 from queue import Queue
 from threading import Lock, Thread
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -175,7 +175,7 @@ def _same(answer: Any = None) -> Any:
 
 
 def _final(answering: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that ends the code with its value. An error of `answering` is the code's."""
+    """The `final_answer` of the code: it ends the code with the value of `answering`, whose errors reach the code."""
 
     def final_answer(*args: Any, **kwargs: Any) -> None:
         raise _Final(answering(*args, **kwargs))
@@ -205,20 +205,16 @@ def _tool_event(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pyt
 
 def _is_json(value: object) -> bool:
     """Whether the value has only types that JSON keeps, and not their subclasses."""
-    given: Any = value
-    match type(value).__name__ if type(value).__module__ == "builtins" else "":
-        case "NoneType" | "str" | "bool":
-            return True
-        case "int":
-            return bool(-(2**63) <= given < 2**63)
-        case "float":
-            return isfinite(given)
-        case "list":
-            return all(map(_is_json, given))
-        case "dict":
-            return all(type(key) is str for key in given) and all(map(_is_json, given.values()))
-        case _:
-            return False
+    kind, given = type(value), cast("Any", value)
+    if kind is int:
+        return bool(-(2**63) <= given < 2**63)
+    if kind is float:
+        return isfinite(given)
+    if kind is list:
+        return all(map(_is_json, given))
+    if kind is dict:
+        return all(type(key) is str for key in given) and all(map(_is_json, given.values()))
+    return value is None or kind in (str, bool)
 
 
 def _packed(value: Any) -> str:

@@ -1,22 +1,23 @@
 """`SessionLoop`: run work on the event loop of a session, for a caller on any loop or thread.
 
 A session's calls run on the event loop of its supervisor. Agent frameworks run tools elsewhere too: `run_sync` and
-`asyncio.run` make loops of their own, and synchronous agents run in threads. Each adapter gets to the loop by this
-module only. A caller on another loop waits there without blocking it, and gets the progress of a call in its own task.
-Its context variables go along, and its cancellation ends the work before the caller goes on.
+`asyncio.run` make loops of their own, and synchronous agents run in threads. Adapters reach the session's loop only
+through this module. A caller on another loop waits without blocking its loop. Progress is reported in its task, and the
+work has its context variables. If it is cancelled, it waits until the work has ended.
 """
 
 import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from toolcell.dispatch.reports import OnProgress
 from toolcell.errors import UsageError
@@ -26,8 +27,11 @@ from toolcell.runtime.core import SessionCore
 __all__ = ["SessionLoop"]
 
 T = TypeVar("T")
+LOOK_S = 1.0
+"""How often a caller that waits looks whether the session's loop was closed: then nothing there ends its work."""
 MAX_QUEUED = 1_000
 """Reports of progress that wait for a caller on another loop. Further ones are dropped."""
+Progress = tuple[str, float | None]
 Work = Callable[[OnProgress | None], Coroutine[Any, Any, T]]
 _log = logging.getLogger("toolcell.tool")
 _STOPPED = (
@@ -51,8 +55,8 @@ class SessionLoop:
         return await _Visit(reactor, work).awaited(on_progress)
 
     def wait(self, work: Work[T], *, instead: str) -> T:
-        """Run `work(None)` on the session's loop, and block the caller's thread until it ends. Raises UsageError if the
-        thread is that of the loop, which would wait for itself. `instead` says what to do then."""
+        """Run `work(None)` on the session's loop, and block the caller's thread until it ends. Raises UsageError, with
+        the advice `instead`, in the loop's own thread, which would wait for itself."""
         reactor = self._reactor()
         if reactor.is_here():
             raise UsageError(f"This would block the session's event loop, on which its calls run. {instead}")
@@ -79,17 +83,19 @@ class _Visit(Generic[T]):
 
     def result(self) -> T:
         """Block until the work ends. An exception in the waiting thread, such as KeyboardInterrupt, cancels it."""
-        self._reactor.from_thread(self._begin)
+        self._start()
         try:
-            return self._done.result()
+            while not wait([self._done], LOOK_S).done:
+                self._look()
         except BaseException:
             self._cancel()
             raise
+        return self._done.result()
 
     async def awaited(self, on_progress: OnProgress | None) -> T:
         """Wait on the caller's loop, and pass on the progress there."""
         here = _caller_loop()
-        send, receive = anyio.create_memory_object_stream[tuple[str, float | None]](MAX_QUEUED)
+        send, receive = anyio.create_memory_object_stream[Progress](MAX_QUEUED)
 
         def put(message: str, fraction: float | None) -> None:
             with suppress(anyio.WouldBlock):  # the caller is slower than the tool, and later progress supersedes it
@@ -105,27 +111,46 @@ class _Visit(Generic[T]):
                 here(send.close)
 
         self._done.add_done_callback(ended)
-        self._reactor.from_thread(self._begin)
+        self._start()
         with receive:
             try:
-                async for message, fraction in receive:
-                    await _tell(on_progress, message, fraction)
+                while (told := await self._next(receive)) is not None:
+                    await _tell(on_progress, *told)
             except anyio.get_cancelled_exc_class():
                 self._cancel()
                 with anyio.CancelScope(shield=True):
-                    async for _ in receive:
+                    while await self._next(receive) is not None:
                         pass
                 raise
         return self._done.result()
+
+    async def _next(self, receive: MemoryObjectReceiveStream[Progress]) -> Progress | None:
+        """The next progress. None if the work has ended."""
+        while True:
+            with anyio.move_on_after(LOOK_S):
+                try:
+                    return await receive.receive()
+                except anyio.EndOfStream:
+                    return None
+            self._look()
+
+    def _start(self) -> None:
+        try:
+            self._reactor.from_thread(self._begin)
+        except RuntimeError:  # the session's loop was closed meanwhile
+            raise UsageError(_STOPPED) from None
+
+    def _look(self) -> None:
+        if self._reactor.is_over():
+            with suppress(InvalidStateError):  # it has ended before
+                self._done.set_exception(UsageError(_STOPPED))
 
     # -- on the session's loop ----------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self._scope = anyio.CancelScope()
-        sniffio = sys.modules.get(
-            "sniffio"
-        )  # by which anyio, where it is installed, would take the caller's loop for this
-        if sniffio is not None:
+        sniffio = sys.modules.get("sniffio")
+        if sniffio is not None:  # else anyio would read the caller's kind of loop from the copied context
             self._context.run(sniffio.current_async_library_cvar.set, None)
         self._task = self._context.run(self._reactor.task, self._run(self._scope))
 

@@ -49,7 +49,7 @@ class CellPythonExecutor(PythonExecutor):
         self._host_tools = host_tools
         self._max_calls = max_calls
         self._tools: dict[str, Callable[..., Any]] = {}
-        self._finals: list[Any] = []  # values of the agent's own `final_answer`, which go to no code
+        self._finals: list[Any] = []  # values of the agent's own `final_answer`, which are not sent to the code
         self.state: dict[str, Any] = {}
         """What the agent reads after an error: `_print_outputs`, the printed output."""
 
@@ -121,7 +121,7 @@ class CellPythonExecutor(PythonExecutor):
 
 
 class CellCodeError(AgentError, InterpreterError):
-    """The code failed, or asked for too much. The text is what the model is told."""
+    """The code failed, or exceeded a bound. The text is for the model."""
 
     def __init__(self, message: str) -> None:
         ValueError.__init__(self, message)  # AgentError's own wants a logger; the agent logs it
@@ -141,5 +141,5 @@ def _unpacked(text: str) -> Any:
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
     """The object. Raises ValueError for an array of texts or structures, one entry of which may claim gigabytes."""
     if found.get("__type__") == "ndarray" and not _NUMERIC.fullmatch(str(found.get("dtype"))):
-        raise ValueError(f"an array of {str(found.get('dtype'))[:50]} is none of numbers")
+        raise ValueError(f"an array of {str(found.get('dtype'))[:50]} has entries that are no numbers")
     return found

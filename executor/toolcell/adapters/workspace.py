@@ -87,7 +87,7 @@ def workspace_run(
 
 
 def as_program(argv: Sequence[str]) -> list[str]:
-    """A `command` of `workspace_run` that is a program also if it has no arguments."""
+    """A `command` for `workspace_run` that runs as a program even without arguments."""
     return ["/usr/bin/env", *argv] if len(argv) == 1 else list(argv)
 
 

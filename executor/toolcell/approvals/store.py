@@ -90,7 +90,7 @@ class Approvals:
             self._ended.update(self._file.read())
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
-        self._waited: dict[str, int] = {}  # requests for which a call of this process waits, and their changes here
+        self._waited: dict[str, int] = {}  # requests with a waiting call in this process: their changes by it
         self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
         self._changes = 0
         self.is_ending = False
@@ -225,24 +225,11 @@ class Approvals:
     def submit(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
         request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
-        with self._changing():
-            self._table.prune(self._kept_s)
-            for id in self._table.unused(request):
-                if id not in self._waited and not self._is_over(id):
-                    entry = self._table.entry(id)
-                    if entry is not None and entry.request is not None and not differences(entry.request, request):
-                        self._waited[id] = 0
-                        return entry.request
-            if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
-                raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
-            text = text_of(request, schema)
-            if not self._has_room(request.session_id, COST + len(text)):
-                raise UsageError(
-                    f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "
-                    "Answer or withdraw some of them."
-                )
-            kept = self._table.add(request, text)
-            self._waited[request.id] = 0
+        with self._reading():
+            with self._table.transaction():
+                kept = self._kept(request, schema)
+                self._changes += 1
+            self._waited[kept.id] = 0  # not before: no call waits if the disk is full
             return kept
 
     def now(self) -> float:
@@ -385,9 +372,9 @@ class Approvals:
         return found
 
     def changes(self, id: str | None = None) -> tuple[int, int] | None:
-        """A value that is another one after each change by another process, and after each change by this one, or with
-        an `id` each that concerns this request, for which a call waits. None if that is not known at this moment; it
-        never waits."""
+        """A value that differs after each change by another process, and after each change by this one. With the `id`
+        of a request for which a call waits, changes of other requests by this process do not count. Never waits: None
+        if the value cannot be read at this moment."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -408,6 +395,24 @@ class Approvals:
         with self._reading(), self._table.transaction():
             yield
             self._changes += 1
+
+    def _kept(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+        """The earlier request of the same call, or this one."""
+        self._table.prune(self._kept_s)
+        for id in self._table.unused(request):
+            if id not in self._waited and not self._is_over(id):
+                entry = self._table.entry(id)
+                if entry is not None and entry.request is not None and not differences(entry.request, request):
+                    return entry.request
+        if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
+            raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
+        text = text_of(request, schema)
+        if not self._has_room(request.session_id, COST + len(text)):
+            raise UsageError(
+                f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "
+                "Answer or withdraw some of them."
+            )
+        return self._table.add(request, text)
 
     def _answer(self, id: str, answer: Approved | Denied, by: str) -> None:
         self._table.answer(id, answer, by)

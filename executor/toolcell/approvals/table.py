@@ -57,7 +57,7 @@ COST: Final = 32 * 1024
 COMPARED_BYTES: Final = 16 * 1024
 """The size of the largest earlier requests that are compared with a new one."""
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes of requests that are over and have not expired long ago. The oldest are removed first."""
+"""The most bytes of requests that are over. The oldest are removed first."""
 
 
 class ApprovalTable:
@@ -77,7 +77,7 @@ class ApprovalTable:
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
             self._database.executescript(_SCHEMA)
-            self._added = KEPT_BYTES  # so that the first request looks for what is too much
+            self._added = KEPT_BYTES  # bytes since the last look for too many; so the first look is at once
             self._seen = self._latest(), time.monotonic()
             undo.pop_all()
 
@@ -242,7 +242,8 @@ class ApprovalTable:
         return self._database.execute(query).fetchall()
 
     def prune(self, kept_s: float) -> None:
-        """Remove what expired more than `kept_s` seconds ago, and the oldest requests that are over and too much."""
+        """Remove rows that expired more than `kept_s` seconds ago, and the oldest requests that are over, beyond
+        `KEPT_BYTES`."""
         now = self.now()
         for table in ("requests", "standing"):
             self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now - kept_s,))

@@ -226,7 +226,7 @@ def record_approval(
 
 
 def show(context: CallContext, text: str) -> None:
-    """Show the question to the channels that cannot answer it. Channels that are slow are not shown all of them."""
+    """Show the question to the channels that cannot answer it. Slow channels miss some questions."""
     services, caller = context.services, context.caller
     sender = "/".join((*caller.line, caller.id))
     for channel in caller.onlookers:

@@ -166,8 +166,8 @@ class _CancelledItself(Exception):
 
 
 async def _in_own_task(run: Callable[[], Awaitable[Any]], work: Work) -> Any:
-    """Await the tool in a task of its own, so that it cannot request the cancellation of its caller's: a tool may do so
-    itself, and before Python 3.13 a TaskGroup whose task fails does not take its request back (gh-116720)."""
+    """Await the tool in a task of its own, so that a request to cancel it does not cancel its caller. A tool may make
+    such a request, and before Python 3.13 a failed TaskGroup leaves one behind (gh-116720)."""
     result: Any = None
     error: BaseException | None = None
 

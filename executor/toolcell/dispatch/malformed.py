@@ -2,8 +2,9 @@
 
 The usual loop gives each error to the model, which corrects itself in its next turn. So the malformed calls of each
 tool in a session are counted. The third in a row is not retryable, and is reported to the parent session. A malformed
-call counts if it began after the result of the one before was returned: so a batch, whose calls the model wrote at
-once, counts once. A task that awaits a result has it at once; any other task has it in a later turn of the event loop.
+call counts only if it began after the result of the one before was returned, so a batch, whose calls the model wrote at
+once, counts once. For the task that made a call, its result is returned at once; for any other task, in a later turn of
+the event loop.
 """
 
 from collections.abc import Callable, Generator
@@ -22,7 +23,8 @@ _BATCH: "ContextVar[tuple[Malformed, int] | None]" = ContextVar("toolcell_batch"
 
 @dataclass(slots=True)
 class _Streak:
-    """Malformed calls of a tool in a row. `told` is the turn at which others have the last result, None before."""
+    """Malformed calls of a tool in a row. `task` made the last one. `told` is the turn at which other tasks have its
+    result, None before."""
 
     count: int
     task: int
@@ -43,12 +45,13 @@ class Malformed:
 
     def begun(self) -> int:
         """The turn in which a call that begins now, or its batch, began."""
-        batch = _BATCH.get()
-        return batch[1] if batch is not None and batch[0] is self else self.turn
+        batch = self._batch_turn()
+        return self.turn if batch is None else batch
 
-    def _in_batch(self) -> bool:
+    def _batch_turn(self) -> int | None:
+        """The turn in which the current task's batch began; None outside of a batch."""
         batch = _BATCH.get()
-        return batch is not None and batch[0] is self
+        return batch[1] if batch is not None and batch[0] is self else None
 
     @contextmanager
     def batch(self) -> Generator[None]:
@@ -64,8 +67,9 @@ class Malformed:
     def judged(
         self, tool: str, error: ToolError | None, began: int | None, in_background: Callable[..., None]
     ) -> ToolError | None:
-        """The error of a call that began in this turn: not retryable if it is the third malformed one in a row. Any
-        other outcome begins a new count. If `began` is None, nothing counts: a repair may still correct the call."""
+        """The error of a call that began in the turn `began`: not retryable if it is the third malformed one in a row.
+        An outcome that is not malformed ends the row. With `began` None, the call does not count: a repair may still
+        correct it."""
         if not isinstance(error, ValidationError) or not error.retryable:  # others put arguments in, not the model
             self._streaks.pop(tool, None)
             return error
@@ -74,7 +78,7 @@ class Malformed:
         streak, task = self._streaks.get(tool), anyio.get_current_task().id
         if streak is None:
             streak = self._streaks[tool] = _Streak(1, task)
-        elif (task == streak.task and not self._in_batch()) or (streak.told is not None and began >= streak.told):
+        elif (task == streak.task and self._batch_turn() is None) or (streak.told is not None and began >= streak.told):
             streak.count, streak.task, streak.told = streak.count + 1, task, None
         in_background(self._tell_later, streak)
         return error if streak.count < MAX_ATTEMPTS else for_good(tool, error)
@@ -93,11 +97,11 @@ class Malformed:
 
 
 def leave_batch() -> None:
-    """Begin a task of the program's code, whose calls are no part of the batch that it was called in."""
+    """Take the current task, which runs the program's code, out of the batch that it was called in."""
     _BATCH.set(None)
 
 
 def for_good(tool: str, error: ValidationError) -> ValidationError:
     """The error of the third malformed call of a tool in a row."""
     advice = f"{MAX_ATTEMPTS} calls of {tool!r} in a row did not fit its schema. Do without it, or ask for help."
-    return error.model_copy(update={"retryable": False, "message": f"{error.message} {advice}"})
+    return error.model_copy(update={"retryable": False, "message": f"{error.message}\n{advice}"})

@@ -190,7 +190,7 @@ def clean(facts: dict[str, Any], secrets: Redaction | None) -> None:
 
 
 def _begun(display: str, secrets: Redaction | None) -> str:
-    """The beginning of a display. A secret at its end is whole, until it is taken out."""
+    """The beginning of a display. Secrets are removed before it is cut, so that no part of one is left."""
     if secrets is None:
         return display[:DISPLAY_CHARS]
     return secrets.text(display[: DISPLAY_CHARS + secrets.reach])[:DISPLAY_CHARS]

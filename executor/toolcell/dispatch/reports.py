@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from toolcell.budget import Charge
 from toolcell.journal import Journal, Record
+from toolcell.lifetime import WITHIN
 from toolcell.redaction import Redaction
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
@@ -22,8 +23,8 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
-    """The callback, with the context variables of the present task: a notebook shows what it prints below the cell
-    that made the call. A coroutine that it returns has them too, after each `await`."""
+    """The callback, run with the context variables of the current task: a notebook shows its output below the cell that
+    made the call. A coroutine that it returns keeps them over each `await`."""
     context = copy_context()
 
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -41,6 +42,7 @@ class _InContext:
         self._answer = answer
 
     def __await__(self) -> Generator[Any, Any, None]:
+        self._context.run(WITHIN.set, WITHIN.get())  # of the task that awaits, not of the caller
         steps = self._context.run(self._answer.__await__)
         step: Callable[..., Any] = steps.send
         value: object = None

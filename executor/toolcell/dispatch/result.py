@@ -10,7 +10,7 @@ import pydantic
 
 from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
-from toolcell.pool.processes import MOST_LOCKS
+from toolcell.pool.processes import MOST_LOCKS, MOST_LOCKS_OF_MANY
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
@@ -227,7 +227,8 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     limit: float = getattr(limits, name)
     what = f"{resource.replace('_', ' ')}: {amount(name, limit)}"
     if resource == "locks":
-        what, resource = f"file locks, which are memory of the kernel: {MOST_LOCKS:,}", "memory"
+        many = f"{MOST_LOCKS:,}, or {MOST_LOCKS_OF_MANY} while the machine has many"
+        what, resource = f"file locks, which are memory of the kernel: {many}", "memory"
     return LimitExceeded(
         message=f"The tool {tool!r} exceeded its limit on {what}. Ask for less.",
         resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),

@@ -39,15 +39,15 @@ class _CompiledSchema(Protocol):
 
 
 UNCOUNTED = 64 * 1024
-"""The size of arguments that are in no byte budget, because the number of waiting calls is bounded."""
+"""Arguments up to this size are in no byte budget, because the number of waiting calls is bounded."""
 _VALUE_BYTES = 64
-"""What a value takes beside its characters, about: an entry of a list or dict, and a number."""
+"""The approximate memory of a value besides its characters: an entry of a list or dict, and a number."""
 
 
 @final
 class Valid(NamedTuple):
     """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it. `bytes`
-    is about the memory that they take if it is more than `UNCOUNTED`, otherwise 0."""
+    is their approximate memory, or 0 if that is at most `UNCOUNTED`."""
 
     arguments: dict[str, Any]
     packed: bytes | None = None
@@ -58,7 +58,7 @@ class Validator:
     """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
     With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
-    object. Arguments that are one object, by the name `whole`, are taken out of it: see `Tool.whole`.
+    object. An object under the name `whole` alone is taken as the arguments: see `Tool.whole`.
     """
 
     def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True, whole: str = "") -> None:

@@ -22,15 +22,20 @@ _info = ctypes.create_string_buffer(128)  # larger than struct sysinfo
 _libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
 FREE_SOCKETS = 64
-"""So many sockets of a call are not charged. An event loop has two, a program that node starts with pipes has six."""
-MOST_LOCKS = 16_384
-"""The most POSIX locks of a call: 3 MiB of kernel memory, which no cgroup counts. SQLite holds five on a database."""
+"""The sockets of a call that are not charged. An event loop has two, a program that node starts with pipes has six."""
+MOST_LOCKS = 4_096
+"""The most POSIX locks of a call: 0.8 MiB of kernel memory, which no cgroup counts. SQLite holds five on a database."""
+MOST_LOCKS_OF_MANY = 256
+"""The most POSIX locks of a call while the machine has more than are counted. Calls with more could hide a call that
+has a million."""
 _DEFAULT_BUFFER = 212_992  # net.core.wmem_default of most kernels
 _LAST_PACKET = 16 * _KIB  # a buffer may be exceeded by one packet
 _TCP_CONNECTION = 10 * _KIB * _KIB  # the most that a TCP connection holds: the third figures of tcp_rmem and tcp_wmem
-_FEW_LOCKS_BYTES, _LOCKS_BYTES = 64 * _KIB, 2048 * _KIB  # read of /proc/locks: a thousand locks, thirty thousand
+# Read of /proc/locks: a thousand locks, eight thousand. The kernel counts from the first for each page that is read, so
+# twice as many take four times as long: these 10 ms of a core, in which the event loop waits.
+_FEW_LOCKS_BYTES, _LOCKS_BYTES = 64 * _KIB, 512 * _KIB
 _LOCKS_AGE_S = 0.025  # the cells that are watched together share one reading
-_locks_read: tuple[float, Counter[int]] = (0.0, Counter())
+_LOCKS_REST = 10  # times as long as it took is a reading used, so that a tenth of the event loop's time goes there
 
 
 @dataclass(slots=True)
@@ -179,8 +184,8 @@ def most_buffered() -> int:
 def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
     """The most that the sockets of a process tree hold, in bytes.
 
-    In a network namespace of its own, each of them counts as full. In the host's, others open sockets too: those that
-    are new count, up to the number of the tree's `descriptors`, and so does what TCP and UDP hold more than `before`.
+    In a network namespace of its own, each socket counts as full. In the host's namespace, others open sockets too. So
+    the new sockets count, up to the tree's number of `descriptors`, and so does the growth of TCP and UDP memory.
     """
     if now.namespace != before.namespace:
         return max(0, now.count - FREE_SOCKETS) * most_buffered()
@@ -190,33 +195,46 @@ def _socket_bytes(now: Sockets, before: Sockets, descriptors: int) -> int:
     return max(0, count) * most_buffered() + max(0, held)
 
 
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The POSIX locks of each process, as far as `_LOCKS_BYTES` of the machine's list tell: the kernel lists the newest
+    of each core first."""
+
+    held: Counter[int]
+    whole: bool
+    until: float  # it is used until then, in time.monotonic seconds
+
+
+_locks = Locks(Counter(), True, 0.0)
+
+
 def holds_too_many_locks(pids: Callable[[], Collection[int]]) -> bool:
-    """Whether these processes hold more than `MOST_LOCKS` POSIX locks together (/proc/locks). They are asked for only
-    if the machine has so many."""
-    held = _posix_locks()
-    return held.total() > MOST_LOCKS and sum(held[pid] for pid in pids()) > MOST_LOCKS
+    """Whether these processes together hold more POSIX locks than a call may (/proc/locks). `pids` is called only if
+    the machine has more."""
+    global _locks
+    if time.monotonic() >= _locks.until:
+        _locks = _posix_locks()
+    most = MOST_LOCKS if _locks.whole else MOST_LOCKS_OF_MANY
+    return _locks.held.total() > most and sum(_locks.held[pid] for pid in pids()) > most
 
 
-def _posix_locks() -> Counter[int]:
-    """The number of POSIX locks of each process, as far as `_LOCKS_BYTES` of the machine's list tell: the kernel lists
-    the newest of each core first."""
-    global _locks_read
-    if time.monotonic() - _locks_read[0] < _LOCKS_AGE_S:
-        return _locks_read[1]
+def _posix_locks() -> Locks:
+    began = time.thread_time()
     held: Counter[int] = Counter()
+    whole = True
     fd = os.open("/proc/locks", os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = _read(fd, _FEW_LOCKS_BYTES)
         if len(text) >= _FEW_LOCKS_BYTES:
-            text += _read(fd, _LOCKS_BYTES)
+            text += _read(fd, _LOCKS_BYTES - _FEW_LOCKS_BYTES)
+            whole = len(text) < _LOCKS_BYTES
             for line in text.splitlines()[:-1]:  # the last one may be cut
                 words = line.split()
                 if words[1] == b"POSIX":  # a lock that is waited for has "->" there
                     held[int(words[4])] += 1
     finally:
         os.close(fd)
-    _locks_read = time.monotonic(), held
-    return held
+    return Locks(held, whole, time.monotonic() + max(_LOCKS_AGE_S, _LOCKS_REST * (time.thread_time() - began)))
 
 
 def _read(fd: int, most: int) -> bytes:

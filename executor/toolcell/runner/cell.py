@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from toolcell.fast.switches import is_on
 from toolcell.wire.control import exited, ready, recycled
@@ -36,6 +36,7 @@ from .link import Link
 from .options import Options
 from .scratch import Scratch
 
+_starts: Any = import_module("_posixsubprocess")  # in the zygote: each cell would load the library again
 # The C function behind `signal.pthread_sigmask`, whose Python wrapper makes enum members of the blocked signals.
 _set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
 _CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
@@ -100,8 +101,9 @@ def _explain_that_no_program_starts() -> None:
         why = "Permission denied: a tool starts programs only with Capability.EXEC"
         raise PermissionError(errno.EACCES, why, os.path.basename(os.fsdecode(args[0])))
 
-    for module, function in (("_posixsubprocess", "fork_exec"), ("subprocess", "_fork_exec")):
-        setattr(import_module(module), function, refused)
+    _starts.fork_exec = refused
+    if "subprocess" in sys.modules:  # else it will import the above; an import here takes 3 ms of each cell
+        vars(sys.modules["subprocess"])["_fork_exec"] = refused
 
 
 def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:

@@ -174,7 +174,7 @@ class Zygote:
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
         if is_on("requests"):
-            requests.rehearse(CellProfile(proc=proc).figures())
+            requests.rehearse(CellProfile(system=self.system, proc=proc).figures())  # the default would be sought
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:

@@ -136,7 +136,7 @@ def _found_by(column: str, text: str) -> str:
         line = [*said.get("ancestors", ()), said["agent_id"]]
         call = [said["session_id"], line, said["tool"], said["version"], said["fingerprint"], said["arguments"]]
         values = {"session": said["session_id"], "call": said["call_id"], "asks": said.get("asks", "approval")}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
     if column != "same_call":
         return str(values[column])

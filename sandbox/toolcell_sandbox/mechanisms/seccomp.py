@@ -42,6 +42,7 @@ FILTER_FLAG_TSYNC = 1
 FILTER_FLAG_NEW_LISTENER = 8
 X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+SHARED_FILES, THREAD = 0x400, 0x10000  # CLONE_FILES, CLONE_THREAD
 SET_ID_BITS = 0o6000
 MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
 MAP_HUGETLB = 0x40000
@@ -98,8 +99,8 @@ WATCH_REFUSED: Refusal = (
 class Check:
     """Decides a system call by the low words of its arguments; a test with `HIGH` reads the high word.
 
-    The call is refused if every test holds. A test is (argument, operator, value); "!=" is allowed. With `error` 0 it
-    returns success and does nothing.
+    The call is refused if every test holds. A test is (argument, operator, value); "!=" and "!&" (no bit set) are
+    allowed. With `error` 0 it returns success and does nothing.
     """
 
     names: str
@@ -110,6 +111,10 @@ class Check:
 
 CHECKS: tuple[Check, ...] = (
     Check("clone", ((0, "&", NEW_NAMESPACES),), EPERM, "makes a namespace"),
+    # Such a process ends, and its POSIX locks stay with those who share its descriptors. Threads and vfork do not.
+    Check(
+        "clone", ((0, "&", SHARED_FILES), (0, "!&", THREAD)), EPERM, "leaves locks that /proc/locks counts for nobody"
+    ),
     Check("ioctl", ((1, "==", 0x5412),), EPERM, "TIOCSTI types into a terminal (CVE-2017-5226)"),
     Check("ioctl", ((1, "==", 0x541C),), EPERM, "TIOCLINUX pastes into a console"),
     Check("ioctl", ((1, "==", 0x5423),), EPERM, "TIOCSETD loads line disciplines"),
@@ -121,18 +126,11 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1038),), EPERM, "F_SET_FILE_RW_HINT stays with a shared open file"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
-    # F_OFD_SETLK, F_OFD_SETLKW. As on a kernel before 3.15: callers take flock or POSIX locks.
-    *(
-        Check(
-            "fcntl",
-            ((1, "==", command),),
-            errno.EINVAL,
-            "OFD locks are kernel memory of nobody: /proc/locks names no process",
-        )
-        for command in (37, 38)
-    ),
-    # A larger buffer is memory that only a cgroup counts. Error 0 is a success that changes nothing: programs ask for a
-    # size, and none insists on it (socket(7): the kernel clamps it anyway).
+    # EINVAL, as on a kernel before 3.15: callers then take flock or POSIX locks.
+    Check("fcntl", ((1, "==", 37),), errno.EINVAL, "F_OFD_SETLK: /proc/locks names no process for the lock's memory"),
+    Check("fcntl", ((1, "==", 38),), errno.EINVAL, "F_OFD_SETLKW: as F_OFD_SETLK"),
+    # Only a cgroup counts the memory of a larger buffer. The call succeeds and changes nothing: no program insists on a
+    # size, because the kernel clamps it anyway (socket(7)).
     Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 7)), 0, "SO_SNDBUF: the buffer keeps its default size"),
     Check("setsockopt", ((1, "==", SOL_SOCKET), (2, "==", 8)), 0, "SO_RCVBUF: the buffer keeps its default size"),
     # The kernel sends the owner of a file SIGIO, or the signal of its choice, which is checked as kill(2) is: with the
@@ -290,8 +288,8 @@ def _check(label: str, checks: list[Check]) -> Iterator[Instruction]:
         after = f"{label}.{index}"
         for argument, operator, value in check.tests:
             yield BpfLoad(low_word(argument) if argument < HIGH else high_word(argument - HIGH))
-            if operator == "!=":
-                yield Jump("==", value, yes=after)
+            if operator[0] == "!":
+                yield Jump("==" if operator == "!=" else "&", value, yes=after)
             else:
                 yield Jump(operator, value, no=after)
         yield Return(refuse(check.error))

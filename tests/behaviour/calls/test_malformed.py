@@ -97,7 +97,7 @@ async def test_the_third_malformed_turn_in_a_row_is_the_last_and_the_parent_hear
         assert retryable(await drive(main, name, wrong)) is True, "and each session"
         assert main.reports == ()
         last = await drive(child, name, wrong)
-        assert last.error is not None and not last.error.retryable and "3 calls" in last.error.message
+        assert last.error is not None and not last.error.retryable and "\n3 calls" in last.error.message
         assert {(one.session_id, one.tool, one.error.kind) for one in main.reports} == {(child.id, name, "validation")}
         assert child.reports == ()
         assert retryable(await drive(child, name, wrong)) is False

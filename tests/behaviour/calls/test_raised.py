@@ -1,6 +1,7 @@
 """What a model reads of the exceptions that tools raise: groups, causes, data and kinds, in cells and on the host."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,12 @@ CASES: dict[str, tuple[Any, type[Any], list[str], Any]] = {
         ExecutionError,
         ["RuntimeError: not saved", SAID],
         {"known": 3},
+    ),
+    "a failure that stands for another": (
+        lambda: caused(ToolFailure("not saved", {"known": 4}), FAILURE),
+        ExecutionError,
+        ["=not saved"],
+        {"known": 4},
     ),
     "a failure with a cause": (
         lambda: caused(ToolFailure("ask again"), ValueError("x")),
@@ -199,3 +206,44 @@ async def test_a_task_group_that_fails_does_not_cancel_the_caller_of_a_host_tool
         assert (await session.call("exits", {"how": "exits"})).error.exit_code == 7
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
+
+
+def unfolding(member: BaseException, *, depth: int) -> BaseException:
+    """A group whose two members are one group, whose two members are one group, and so on."""
+    for _ in range(depth):
+        member = BaseExceptionGroup("shared", [member, member])
+    return member
+
+
+def chained(*, length: int) -> BaseException:
+    error: BaseException = ValueError("first")
+    for _ in range(length):
+        error = caused(ValueError("next"), error)
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        unfolding(ValueError("x"), depth=50),
+        unfolding(ValueError("x"), depth=500),
+        ExceptionGroup("wide", [ValueError("x")] * 20_000),
+        chained(length=20_000),
+    ],
+    ids=["shared", "deep", "wide", "chained"],
+)
+async def test_no_group_or_chain_of_a_host_tool_holds_up_the_supervisor(
+    supervise: Any, workspace: Path, error: BaseException
+) -> None:
+    @host_tool
+    async def fail() -> None:
+        """Fail."""
+        raise error
+
+    async with supervise([fail]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        started = time.process_time()
+        result = await session.call("fail", {})
+        took = time.process_time() - started
+    assert isinstance(result.error, ExecutionError) and result.error.message
+    assert took < 1.5, f"{took:.1f} s of processor time"

@@ -2,13 +2,16 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 from toolcell import Limits, Profile, Session, Supervisor, base_tools, coding_tools
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [*base_tools(), *coding_tools()]
 CRLF = b"import a\r\nimport c\r\n"
@@ -157,3 +160,38 @@ async def test_a_binary_file_is_deleted_and_moved_and_its_bytes_are_not_shown(ma
     shown = (await main.call("apply_patch", {"patch": patch})).unwrap()["diff"]
     assert shown == "Binary file a.bin\nrename from b.bin\nrename to c.bin"
     assert content_of(workspace) == {"c.bin": b"\0b"}
+
+
+REPLACE = """
+import os, sys
+from toolcell.blocking import Supervisor
+from toolcell_tools import base_tools
+with Supervisor(base_tools(), allow_missing={"cgroup"}) as supervisor:
+    session = supervisor.open_session("main", workspace=sys.argv[1])
+    print(session.call("write", {"path": "f", "content": "b"}).error, open(sys.argv[1] + "/f").read())
+"""
+
+
+@pytest.mark.root
+def test_a_file_of_another_user_is_replaced_by_who_may_write_its_directory(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (shared / "f").write_text("a")
+    (shared / "f").chmod(0o644)
+    paths = [sys.prefix, os.path.realpath(sys.base_prefix), str(ROOT), str(shared)]
+    command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", sys.executable, "-c", REPLACE, str(shared)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    assert (done.stdout, done.returncode) == ("None b\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(("name", "arguments"), CHANGES)
+async def test_a_changed_file_has_no_set_id_bits(workspace: Path, name: str, arguments: dict[str, str]) -> None:
+    """As after any write to it (inode(7)): new content runs with no other user's rights. A cell could not set them."""
+    file = workspace / "f"
+    file.write_text("a\n")
+    file.chmod(0o6755)
+    async with Supervisor(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call(name, arguments)).error is None
+    assert (file.read_text(), file.stat().st_mode & 0o7777) == ("b\n", 0o755)

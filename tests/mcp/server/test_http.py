@@ -4,7 +4,7 @@ import json
 import resource
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -325,6 +325,22 @@ async def test_a_stranger_takes_the_place_of_the_oldest_one_of_the_fullest_addre
         for each in (idle[0], idle[2], idle[3]):
             await each.send(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert (await each.receive()).startswith(b"HTTP/1.1 401")
+
+
+async def test_a_burst_of_strangers_does_not_close_a_connection_before_its_request_is_read(serve: Serve) -> None:
+    async with serve(tokens=TOKENS) as url:
+        port = httpx2.URL(url).port or 0
+        with ExitStack() as stack:  # nothing here awaits, so the server finds all of them in one turn of the event loop
+            asks = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            asks.sendall(f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ANN}\r\n\r\n".encode())
+            for _ in range(400):
+                stranger = stack.enter_context(socket.socket())
+                stranger.setblocking(False)
+                stranger.connect_ex(("127.0.0.1", port))
+            asks.setblocking(False)
+            with anyio.fail_after(PATIENCE_S):
+                await anyio.wait_readable(asks)
+            assert asks.recv(100).startswith(b"HTTP/1.1 4")
 
 
 async def test_a_connection_without_a_request_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

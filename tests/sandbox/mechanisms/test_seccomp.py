@@ -211,3 +211,15 @@ def test_a_socket_keeps_its_buffers_and_a_lock_belongs_to_a_process(machine: str
 def test_the_filter_is_short_for_every_call() -> None:
     for machine in MACHINES:
         assert len(program(machine, allow_exec=False)) // 8 < 550
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_threads_share_descriptors(machine: str) -> None:
+    """POSIX locks belong to the table of descriptors, and /proc/locks counts them for the process that took them: locks
+    of one that has ended would count for nobody."""
+    files, thread, vm, vfork = 0x400, 0x10000, 0x100, 0x4000
+    assert _answer(machine, "clone", files) == refuse(errno.EPERM)
+    assert _answer(machine, "clone", files | vm | vfork) == refuse(errno.EPERM)
+    assert _answer(machine, "clone", files | vm | thread | 0x800) == ALLOW
+    assert _answer(machine, "clone", vm | vfork) == ALLOW
+    assert _answer(machine, "clone", 17) == ALLOW

@@ -1,5 +1,8 @@
 """Reading patches of both formats."""
 
+import time
+from contextlib import suppress
+
 import pytest
 
 from toolcell_tools.coding.hunks import FilePatch
@@ -115,3 +118,18 @@ def test_removed_lines_that_begin_with_dashes_are_no_header() -> None:
 def test_what_is_no_patch_is_refused_with_its_line(patch: str, why: str) -> None:
     with pytest.raises(ToolFailure, match=why):
         parsed(patch)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "*** Begin Patch\n" + "".join(f"*** Add File: {number}\n+x\n" for number in range(30_000)) + "*** End Patch",
+        "diff --git " + "a " * 200_000 + "\nnew file mode 100644\n",
+    ],
+    ids=["files", "name"],
+)
+def test_the_time_to_read_a_patch_does_not_grow_with_the_square_of_its_length(patch: str) -> None:
+    started = time.process_time()
+    with suppress(ToolFailure):
+        parsed(patch)
+    assert time.process_time() - started < 2

@@ -7,9 +7,9 @@ from difflib import unified_diff
 from itertools import islice
 from typing import NamedTuple
 
-from toolcell_tools.text_file import lines_of, printable
+from toolcell_tools.text_file import lines_of, without_surrogates
 
-__all__ = ["Replacement", "diff_of_replacements", "diff_of_texts", "line_number"]
+__all__ = ["Replacement", "bounded", "diff_of_replacements", "diff_of_texts", "line_number"]
 
 _CONTEXT = 3  # lines, as diff -u
 _HUNKS = 20
@@ -52,7 +52,7 @@ def diff_of_replacements(path: str, text: str, replacements: list[Replacement]) 
         shift += lines - (last - first)
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
-    return _bounded(printable("\n".join(out)))
+    return bounded(without_surrogates("\n".join(out)))
 
 
 def diff_of_texts(
@@ -60,13 +60,13 @@ def diff_of_texts(
 ) -> str:
     """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds. Lines that both begin
     and end with are not compared."""
-    old, new = lines_of(printable(before)), lines_of(printable(after))
+    old, new = lines_of(without_surrogates(before)), lines_of(without_surrogates(after))
     first, last = _common(old, new)
     head = [f"--- a/{path}", f"+++ b/{path}"]
     old, new = old[first : len(old) - last], new[first : len(new) - last]
     if len(old) + len(new) > most_lines:
         return "\n".join([*head, f"[… {len(old):,} lines become {len(new):,}; too many to compare …]"])
-    return _bounded("\n".join([*head, *_hunks("".join(old), "".join(new), first, first)]), most_chars)
+    return bounded("\n".join([*head, *_hunks("".join(old), "".join(new), first, first)]), most_chars)
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:
@@ -77,7 +77,8 @@ def _common(old: list[str], new: list[str]) -> tuple[int, int]:
     return max(0, first - _CONTEXT), max(0, last - _CONTEXT)
 
 
-def _bounded(diff: str, most: int = _DIFF_CHARS) -> str:
+def bounded(diff: str, most: int = _DIFF_CHARS) -> str:
+    """The diff, cut after `most` characters."""
     return diff if len(diff) <= most else f"{diff[:most]}\n[… {len(diff) - most:,} more characters left out …]"
 
 

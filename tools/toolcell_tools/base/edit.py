@@ -1,10 +1,11 @@
 """`edit`: replace an exact piece of a file's text.
 
 `read` shows lines without their ends, so a newline of `old_text` fits "\\n" and "\\r\\n" alike, also in a file that has
-both. A line that the edit leaves as it is keeps its end, and a new line takes the end of the lines around it. An
-old_text with "\\r" that is found so, and a new_text with "\\r", mean their line ends literally.
+both. A line that the edit leaves as it is keeps its end, and a new line takes the end of the lines around it. Line ends
+are literal if `new_text` has "\\r", or if `old_text` has "\\r" and occurs exactly so.
 """
 
+import re
 from bisect import bisect_left
 from difflib import SequenceMatcher
 from typing import Annotated, NamedTuple
@@ -15,7 +16,7 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview
+from toolcell_tools.preview import Preview, counted
 from toolcell_tools.text_file import content, decoded, encoded, end_of, lines_of, model_text
 
 from .diffs import Replacement, diff_of_replacements, line_number
@@ -90,8 +91,7 @@ def _change(ctx: ToolContext, path: str, old: str, new: str, replace_all: bool) 
 
 
 def _count(change: _Change) -> str:
-    count = len(change.replacements)
-    return "1 place" if count == 1 else f"{count:,} places"
+    return counted(len(change.replacements), "place")
 
 
 def _replacements(text: str, old: str, new: str) -> list[Replacement]:
@@ -111,18 +111,13 @@ def _replacements(text: str, old: str, new: str) -> list[Replacement]:
 
 
 def _pairs(text: str) -> list[int]:
-    """The offset of each "\\r\\n" in the text in which all before it are "\\n"."""
-    found: list[int] = []
-    at = text.find("\r\n")
-    while at >= 0:
-        found.append(at - len(found))
-        at = text.find("\r\n", at + 2)
-    return found
+    """The offset of each "\\r\\n", in the text with every "\\r\\n" as "\\n"."""
+    return [found.start() - number for number, found in enumerate(re.finditer("\r\n", text))]
 
 
 def _with_ends(text: str, start: int, end: int, new: str) -> str:
-    """The new text with the line ends of the piece that it replaces. A line without a counterpart there has the end of
-    the line before it."""
+    """The new text with the line ends of the lines that it replaces. A line that replaces none has the end of the line
+    before it."""
     if "\n" not in new or "\r\n" in new:
         return new
     before = text.rfind("\n", 0, start)

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from toolcell_tools.annotations import Annotations
-from toolcell_tools.base.diffs import diff_of_texts
+from toolcell_tools.base.diffs import bounded, diff_of_texts
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
+from toolcell_tools.file_changes import FileChange
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview
+from toolcell_tools.preview import Preview, counted
 from toolcell_tools.text_file import decoded, encoded, flaw_of_text, model_text
-from toolcell_tools.workspace import FileChange
 
 from .hunks import FilePatch
 from .outputs import CHANGES
@@ -22,7 +22,6 @@ from .place import Misplaced, applied
 
 __all__ = ["apply_patch"]
 
-_DIFF_CHARS = 20_000
 _EXAMPLE = """*** Begin Patch
 *** Update File: src/app.py
 @@ def main():
@@ -44,7 +43,7 @@ class _Planned(NamedTuple):
         old, new = self.patch.old, self.patch.new
         changes: list[FileChange] = []
         if new:
-            changes.append(FileChange(new, self.after, old or None, self.patch.executable))
+            changes.append(FileChange(new, self.after, Path(old) if old else None, self.patch.executable))
         if self.removes:
             changes.append(FileChange(old, None))
         return changes
@@ -104,7 +103,7 @@ def _without_doubles(planned: list[_Planned]) -> list[FileChange]:
     """The changes, without the removal of a file whose name another one takes."""
     written = {change.patch.new for change in planned}
     changes = [change for file in planned for change in file.changes()]
-    return [change for change in changes if change.data is not None or change.path not in written]
+    return [change for change in changes if change.data is not None or change.name not in written]
 
 
 def _answer(planned: _Planned) -> dict[str, str]:
@@ -127,8 +126,8 @@ def _plan(ctx: ToolContext, patch: str) -> list[_Planned]:
 
 
 def _refuse_clashes(ctx: ToolContext, planned: list[_Planned]) -> None:
-    """Raise ToolFailure if two changes have one file under different names, or a file would need a file as its
-    directory. The second change would undo the first, or fail after it."""
+    """Raise ToolFailure if two changes are of the same file under different names, or if a new path has a file as a
+    directory."""
     written: dict[Path, str] = {}
     removed: dict[Path, str] = {}
     for change in planned:
@@ -170,8 +169,7 @@ def _planned(ctx: ToolContext, patch: FilePatch, gone: set[str]) -> _Planned:
             raise ToolFailure(f"{new!r} exists already; {cure}")
     before = ctx.workspace.read_bytes(old) if old else None
     if not patch.hunks:
-        empty = patch.git and not new and before
-        if empty:
+        if patch.git and not new and before:
             raise ToolFailure(f"the patch deletes {old!r} without its content, and the file is not empty")
         return _Planned(patch, before, (before or b"") if new else None)
     text = decoded(before or b"", old)
@@ -180,23 +178,20 @@ def _planned(ctx: ToolContext, patch: FilePatch, gone: set[str]) -> _Planned:
     except Misplaced as error:
         raise ToolFailure(str(error)) from error
     if not new and after:
-        raise ToolFailure(f"the patch deletes {old!r}, and does not have all of its lines")
+        raise ToolFailure(f"the patch deletes {old!r}, but removes only some of its lines")
     added = "".join(line for hunk in patch.hunks for sign, line in hunk.lines if sign == "+")
     return _Planned(patch, before, encoded(after, text, added, new) if new else None)
 
 
 def _refuse_links(ctx: ToolContext, patch: FilePatch) -> None:
-    """`git apply` refuses a change of a file where a symbolic link is, or beyond one."""
+    """Refuse symbolic links in a path, as `git apply` does."""
     for path in {patch.old, patch.new} - {""}:
         if ctx.workspace.resolve(path) != ctx.workspace.root / path:
-            raise ToolFailure(f"{path!r} is a symbolic link here or beyond one, and not in the diff; name its target")
+            raise ToolFailure(f"{path!r} leads through a symbolic link, which is not in the diff; name its target")
 
 
 def _diff(planned: list[_Planned]) -> str:
-    diff = "\n".join(_diff_of(change) for change in planned)
-    if len(diff) > _DIFF_CHARS:
-        return f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
-    return diff
+    return bounded("\n".join(_diff_of(change) for change in planned))
 
 
 def _diff_of(planned: _Planned) -> str:
@@ -221,4 +216,4 @@ def _shown(name: str) -> str:
 
 
 def _counted(planned: list[_Planned]) -> str:
-    return (planned[0].patch.new or planned[0].patch.old) if len(planned) == 1 else f"{len(planned):,} files"
+    return (planned[0].patch.new or planned[0].patch.old) if len(planned) == 1 else counted(len(planned), "file")

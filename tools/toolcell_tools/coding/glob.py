@@ -10,7 +10,7 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.paths import relative
-from toolcell_tools.preview import Preview
+from toolcell_tools.preview import Preview, counted
 from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import pattern_of
@@ -60,8 +60,7 @@ def glob(
     output: dict[str, object] = {"paths": sorted(paths)}
     if total > len(paths):
         output["more"] = f"{total - len(paths):,} more files match; narrow the pattern"
-    counted = "1 file" if total == 1 else f"{total:,} files"
-    return Answer(output=output, display=f"Found {counted} for {pattern}")
+    return Answer(output=output, display=f"Found {counted(total, 'file')} for {pattern}")
 
 
 def compiled_glob(pattern: str, workspace: WorkspaceReader, path: str) -> re.Pattern[str]:
@@ -78,8 +77,8 @@ def compiled_glob(pattern: str, workspace: WorkspaceReader, path: str) -> re.Pat
 
 
 def _expression(pattern: str, root: str, below: str) -> str:
-    """The regular expression of a glob without braces. It is for a path below the expression `below`, or below `root`
-    if it is absolute."""
+    """The regular expression of a glob without braces. `below` is an expression for the directory of a relative glob.
+    An absolute glob must be below `root`."""
     if pattern.startswith("/"):
         if not f"{pattern}/".startswith(f"{root}/"):
             raise ToolFailure(f"{pattern!r} is outside the workspace; use a pattern relative to the workspace")

@@ -38,10 +38,10 @@ class FilePatch(NamedTuple):
     new: str
     hunks: list[Hunk]
     git: bool = False
-    """Whether it is of a `git diff`: the tree is then that of `git apply`."""
+    """Whether it comes from `git diff`. It is then applied exactly as `git apply` does it."""
     copy: bool = False
     executable: bool | None = None
-    """Whether the file becomes executable or ceases to be; None if the patch does not say."""
+    """Sets or clears the execute bits; None leaves them."""
 
 
 class PatchLines:

@@ -1,5 +1,7 @@
 """Read a patch: the format of `*** Begin Patch`, or a unified diff (`unified.py`)."""
 
+from collections import Counter
+
 from toolcell_tools.failures import ToolFailure
 
 from .hunks import FilePatch, Hunk, PatchLines
@@ -15,7 +17,7 @@ _END_OF_FILE = "*** End of File"
 def parsed(patch: str) -> list[FilePatch]:
     """The changes of a patch. Raises ToolFailure with the number of the line that cannot be read.
 
-    A patch whose lines all end in "\\r\\n" came through a program that writes such ends; they say nothing of its files.
+    If all lines end in "\\r\\n", a program has converted the patch, so its line ends do not tell those of the files.
     """
     lines = patch.removesuffix("\n").split("\n")
     rewritten = all(line.endswith("\r") for line in lines[:-1]) and len(lines) > 1
@@ -36,7 +38,7 @@ def parsed(patch: str) -> list[FilePatch]:
     if not changes:
         raise ToolFailure("the patch changes no file")
     paths = [change.new or change.old for change in changes]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
+    twice = next((path for path, times in Counter(paths).items() if times > 1), None)
     if twice is not None:
         raise ToolFailure(f"the patch has {twice!r} twice; put all its hunks below one header")
     return changes

@@ -1,11 +1,12 @@
 """Find the place of a hunk in a file, put it there, and explain where the file differs if there is none.
 
-A hunk of a `git diff` is placed as `git apply` places it: every byte of its old lines must be there, as near as can be
-to the line that the hunk names; a hunk without context before or after it is at the beginning or the end of the file.
-Any other hunk was written by a model. Its lines are looked for, in the order of the hunks: exactly, then without
-trailing blanks, then without indentation, and regardless of line ends unless the hunk has "\r" itself. Whatever was
-needed to find it, the lines that it keeps stay as they are in the file; an added line gets the line end of the line
-that it replaces or follows, and the indentation that the file has where the patch has the line's own.
+A hunk of a `git diff` is placed as `git apply` places it: its old lines must match byte for byte. Of several matches,
+the one nearest to the hunk's line number is taken. A hunk without context before or after its changes must be at the
+beginning or the end of the file.
+
+Any other hunk was written by a model. The hunks are looked for in order: exactly, then without trailing blanks, then
+without indentation. Line ends are ignored unless the hunk has "\r". The lines that a hunk keeps stay as they are in the
+file. An added line takes the line end of the line that it replaces or follows, and the file's indentation.
 
 Source: git's apply.c, find_pos and apply_one_fragment.
 """
@@ -40,7 +41,7 @@ def applied(text: str, hunks: list[Hunk], path: str, *, git: bool = False) -> st
 
 
 class _File:
-    """The lines of a file, and which of them hunks have put there or kept."""
+    """The lines of a file, and which of them are of a hunk that was applied."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -86,8 +87,8 @@ class _File:
         if hunk.old and self._has(hunk.old):
             if hunk.lines[-1][0] != " " or hunk.old_start <= 1:
                 return (
-                    "Its lines are in the file, but not where a hunk without three lines of context is: at the "
-                    "beginning or the end. Add lines around it."
+                    "Its lines are in the file, but a hunk for line 1 must be at the beginning, and one without "
+                    "context after its changes at the end. Add lines around it."
                 )
             return "Its lines are in the file, but with other line ends, or changed by another hunk."
         return explained(_contents(self.lines), _contents(hunk.old))
@@ -123,14 +124,15 @@ class _File:
         raise Misplaced(f"{name} does not fit. {explained(_contents(self.lines), _contents(old))}")
 
     def _after(self, anchor: str, start: int, name: str) -> int:
-        """The line after the anchor: after the first line that is it, or else the first that begins with its words."""
+        """The line after the anchor: the first line that equals it, or else the first that begins with its words."""
         later = range(start, len(self.lines))
         found = next((number for number in later if self.lines[number].strip() == anchor), None)
         if found is None:
             found = next((number for number in later if _begins_with(self.lines[number].strip(), anchor)), None)
         if found is not None:
             return found + 1
-        raise Misplaced(f"{name}: no line after line {start} is {anchor!r}")
+        where = f"no line after line {start}" if start else "no line"
+        raise Misplaced(f"{name}: {where} is {anchor!r}. Read the file again.")
 
     def _written(self, hunk: Hunk, place: int, name: str) -> list[str]:
         """The new lines: those that are kept as they are in the file, and the added ones in the file's manner."""
@@ -171,7 +173,7 @@ class _File:
 
 
 class _Indentation:
-    """The indentation of added lines where the patch has other blanks than the file before the lines that it names."""
+    """Indents added lines as the file does, where the patch indents the lines that it names differently."""
 
     def __init__(self, hunk: Hunk, there: list[str], name: str) -> None:
         self._name = name

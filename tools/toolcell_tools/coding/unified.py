@@ -22,6 +22,7 @@ _KEYS = (
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _ESCAPED = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13}
+_NAME_CHARS = 4_100  # a path and its prefix: PATH_MAX, limits.h
 _SIGNS = (" ", "-", "+")
 
 
@@ -137,9 +138,11 @@ class Unified(PatchLines):
                 first, _, rest = names.partition(' "')
                 rest = f' "{rest}'
             second = self._unquoted(rest[1:])[0] if rest.startswith(' "') else rest[1:]
-            pairs = [(first, second)]
+            pairs = iter([(first, second)])
+        elif len(names) > 2 * _NAME_CHARS:
+            return ""
         else:
-            pairs = [(names[:at], names[at + 1 :]) for at, sign in enumerate(names) if sign == " "]
+            pairs = ((names[:at], names[at + 1 :]) for at, sign in enumerate(names) if sign == " ")
         same = (one.partition("/")[2] for one, other in pairs if one.partition("/")[2] == other.partition("/")[2])
         return next(same, "")
 

@@ -213,14 +213,12 @@ class _Rewriter:
         for key in ("examples", "deprecated"):
             if key in source:
                 self.drop(node, key, source[key], loosens=False)
-        if (
-            "default" in source
-            and self.subset.default
-            and source["default"] in node.result.get("enum", [source["default"]])
-        ):
-            node.result["default"] = source["default"]
-        elif "default" in source:
-            self.drop(node, "default", source["default"], loosens=False)
+        if "default" in source:
+            default = source["default"]
+            if self.subset.default and default in node.result.get("enum", [default]):
+                node.result["default"] = default
+            else:
+                self.drop(node, "default", default, loosens=False)
         if isinstance(source.get("title"), str):
             node.result = {"title": source["title"], **node.result}
         description = described(source.get("description"), node.phrases)

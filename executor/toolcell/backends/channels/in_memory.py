@@ -39,7 +39,7 @@ class ShownMessage:
 
     @property
     def bytes(self) -> int:
-        """About its size."""
+        """Its approximate size."""
         return len(self.text) + len(self.data or b"") + sum(map(len, self.reactions))
 
 
@@ -159,10 +159,7 @@ class InMemoryChannel:
         raise Refused(f"There is no message {message_id[:80]!r}. Use an id that send or read has given.")
 
     def _changed(self) -> None:
-        sizes = {
-            each.id: len(each.text) + len(each.data or b"") + sum(map(len, each.reactions)) for each in self.messages
-        }
-        for _ in oldest_beyond(sizes, MOST, MOST_BYTES):
+        for _ in oldest_beyond({each.id: each.bytes for each in self.messages}, MOST, MOST_BYTES):
             self.messages.popleft()
         if self._on_change is not None:
             self._on_change()

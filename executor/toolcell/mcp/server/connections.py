@@ -1,9 +1,8 @@
 """The connections of an HTTP server: bounded, so that nobody without a token keeps the principals out.
 
-A connection is a stranger until a request with a token has come over it. Strangers are few: a new one takes the place
-of an old one, of the address that has the most. So half-open requests are closed, and a client that sends its request
-at once is served. The requests of a principal have bounds of their own (`ServerBounds.streams`), and so have the
-connections that it keeps open.
+A connection is a stranger until it has sent a request with a token. If there are too many strangers, the oldest one of
+the address that has the most is closed. So half-open requests are closed, and a client that sends its request at once
+is served. A principal has bounds of its own: its requests (`ServerBounds.streams`) and its idle connections.
 """
 
 import asyncio
@@ -17,25 +16,27 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-__all__ = ["HAS_TOKEN", "BoundedConnection"]
+__all__ = ["ACCEPTED", "HAS_TOKEN", "BoundedConnection"]
 
 HAS_TOKEN: Final = "toolcell.has_token"
-"""The key in a scope's state of a function that gets the principal of the request."""
+"""The key, in the state of a request's scope, of the function to call with the request's principal."""
 HEAD_S: Final = 10.0
-"""How long a connection may be open without the head of a request."""
-MAX_STRANGERS: Final = 256
-"""The connections of all clients over which no token has come. More than asyncio accepts at a time (128)."""
+"""Seconds in which the head of the next request must come."""
+ACCEPTED: Final = 128
+"""The connections that are accepted in one turn of the event loop."""
+MAX_STRANGERS: Final = 2 * ACCEPTED
+"""The most connections that have sent no token. It is more than are accepted in one turn, so each is read."""
 MAX_IDLE: Final = 64
-"""The connections of a principal over which no request runs."""
+"""The most connections of one principal without a request."""
 _HOST_BITS: Final = 64  # one client may have all addresses of such a network (RFC 4291)
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that is closed if the next request does not come, or if its place is needed. Unlike uvicorn's other
-    parser, which is preferred where it is installed, h11 bounds the head of a request."""
+    """A connection that is closed if the next request does not come, or if its place is needed. It is uvicorn's h11
+    protocol even where httptools is installed, because h11 bounds the head of a request."""
 
     principal: str | None = None
-    """Whose token has come over it; None for a stranger."""
+    """The principal whose token it has sent; None for a stranger."""
     address = ""
     waits_since = 0.0
     """When it was opened, or its last request ended."""
@@ -56,8 +57,9 @@ class BoundedConnection(H11Protocol):
         self._await_head()
         strangers = [each for each in self._all() if each.principal is None]
         if len(strangers) > MAX_STRANGERS:
-            ((crowded, _number),) = Counter(each.address for each in strangers).most_common(1)
-            self._close_oldest(each for each in strangers if each.address == crowded)
+            counts = Counter(each.address for each in strangers)
+            most = max(counts.values())  # several addresses may have as many
+            self._close_oldest(each for each in strangers if counts[each.address] == most)
 
     def on_response_complete(self) -> None:
         self._await_head()  # uvicorn's own timer ends with the first byte
@@ -101,5 +103,5 @@ class BoundedConnection(H11Protocol):
 
 
 def _network(address: str) -> str:
-    """The address, of IPv6 the network of one client."""
+    """The address, or the network of one client for IPv6."""
     return str(ip_network((address.partition("%")[0], _HOST_BITS), strict=False)) if ":" in address else address

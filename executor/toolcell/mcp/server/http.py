@@ -22,7 +22,7 @@ from starlette.responses import Response
 from toolcell.errors import UsageError
 
 from .bounds import SMALL_BYTES, ServerBounds
-from .connections import HAS_TOKEN, BoundedConnection
+from .connections import ACCEPTED, HAS_TOKEN, BoundedConnection
 from .events import EventLog, SessionEvents
 from .guards import BUSY
 from .hosts import HostRules, is_loopback
@@ -208,11 +208,12 @@ async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions,
             "127.0.0.1."
         )
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with closing(socket.create_server((options.host, options.port), family=family, backlog=128)) as listener:
+    with closing(socket.create_server((options.host, options.port), family=family, backlog=ACCEPTED)) as listener:
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             McpApp(server, tokens, options),
             http=BoundedConnection,
+            backlog=ACCEPTED,  # asyncio accepts so many connections before it reads from any
             log_level="warning",
             access_log=False,  # it would have nothing of use, and one line for each request
             lifespan="off",

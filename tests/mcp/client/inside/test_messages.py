@@ -10,6 +10,7 @@ from toolcell_tools.failures import ToolFailure
     "line",
     [b"", b"x", b"null", b"[]", b"7", b"{}", b'{"jsonrpc":"1.0","method":"a"}', b'{"jsonrpc":"2.0"}',
      b'{"jsonrpc":"2.0","id":"other","result":{}}', b'{"id":[1],"result":{}}', b'{"error":"a line of a log"}',
+     b'{"id":1,"message":"a line of a log"}',
      b'{"jsonrpc":"2.0","id":true,"result":{}}', b'{"jsonrpc":"2.0","id":null,"result":{}}',
      b'{"jsonrpc":"2.0","method":7}',
      b'{"jsonrpc":"2.0","method":"a","params":[]}', b'{"jsonrpc":"2.0","method":"a","params":{"a":NaN}}',

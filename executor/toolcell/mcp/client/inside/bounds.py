@@ -20,7 +20,7 @@ MAX_CURSOR_CHARS: Final = 10_000
 """The cursor of a page, which the next request repeats."""
 MAX_TOOLS: Final = 500
 MAX_FINDINGS: Final = 10
-"""Words about a list of tools, beside the tools."""
+"""Findings about a list of tools as a whole."""
 MAX_LISTING_BYTES: Final = 4 * 1024 * 1024
 """One list of tools as JSON; the largest among 18 published servers has 150 KB."""
 MAX_BLOCKS: Final = 1_000

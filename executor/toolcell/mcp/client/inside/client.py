@@ -94,7 +94,7 @@ class Client:
         return [*self._tools, *({PROBLEM: each} for each in wrong[:MAX_FINDINGS])]
 
     def _paged(self, ctx: ToolContext) -> tuple[list[Message], list[str]]:
-        """The tools on all pages, and what is wrong with the list. A page that cannot follow ends it."""
+        """The tools on all pages, and what is wrong with the list. It ends at a cursor that leads to no new page."""
         tools: dict[bytes, Message] = {}  # a page may come twice
         wrong: list[str] = []
         cursors: list[object] = [None]
@@ -103,7 +103,7 @@ class Client:
             described = {encoded(tool): tool for tool in _described(page, wrong)}
             cursor: object = page.get("nextCursor")
             repeats = cursor in cursors[1:] or (described and described.keys() <= tools.keys())
-            names = {tool["name"] for tool in tools.values()} if repeats else ()  # the first form of each counts
+            names = {tool["name"] for tool in tools.values()} if repeats else ()  # the first description of each counts
             tools.update((key, tool) for key, tool in described.items() if tool["name"] not in names)
             if len(tools) > MAX_TOOLS or sum(map(len, tools)) > MAX_LISTING_BYTES:
                 raise Misbehaved(

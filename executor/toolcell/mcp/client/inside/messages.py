@@ -23,7 +23,7 @@ def decoded(line: bytes | bytearray) -> Message | None:
     """The message in a line; None for anything else: wrong JSON, a batch, a number of 5,000 digits.
 
     A malformed answer is a message with its id and a "problem" in place of the result, so that the request which waits
-    for it fails at once. Without an id that is a number it may be anything, such as a line of a log.
+    for it fails at once. Without an id that is a number, or any other part of an answer, it may be a line of a log.
     """
     words: list[str] = []  # NaN, Infinity, -Infinity
     try:
@@ -36,7 +36,7 @@ def decoded(line: bytes | bytearray) -> Message | None:
     if "method" in message:
         return message if message.get("jsonrpc") == "2.0" and not words and _is_shaped(message) else None
     id, problem = _id_of(message.get("id")), _problem_of(message, words)
-    if id is None:
+    if id is None or not message.keys() & {"jsonrpc", "result", "error"}:
         return None
     return {"id": id, "problem": problem} if problem else message
 
