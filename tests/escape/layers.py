@@ -352,7 +352,7 @@ ATTACKS = {
     "rlimit NICE": "res_limits_are_set proc_priority",
 }
 _CHECKED = {
-    "clone": "priv_clone_namespaces",
+    "clone": "priv_clone_namespaces res_shared_descriptors",
     "ioctl": "priv_type_into_a_terminal fs_quota_ioctl fs_flags_and_times_of_the_scratch proc_fcntl_setown",
     "fcntl": "fs_file_lease fs_dnotify fs_write_life_hint proc_fcntl_setown res_ofd_locks",
     "setsockopt": "res_socket_buffers",
