@@ -49,7 +49,8 @@ class FakeRun(Run):
     def on_connection(self, connection: object) -> bool:
         return False
 
-    def on_ended(self) -> None: ...
+    def on_ended(self) -> bool:
+        return False
 
 
 class FakeCell(Stateful):

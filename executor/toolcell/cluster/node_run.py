@@ -71,7 +71,6 @@ class NodeRun(ReportingRun):
     listed: ListedChanges | None = None
     dropped = False
     _egress: Egress | None = None
-    _has_tasks = False
     _replies: Account | None = None
     _acted = False
     _held: list[Charge] | None = None
@@ -195,7 +194,7 @@ class NodeRun(ReportingRun):
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
-    def on_ended(self) -> None:
+    def on_ended(self) -> bool:
         for charge in self._requests.values():
             charge.release()
         self._requests.clear()
@@ -205,12 +204,12 @@ class NodeRun(ReportingRun):
         under_way = [] if self._operations is None else self._operations.close()
         for task in under_way:
             self._owner.services.in_background(task.ended)
-        self._has_tasks = self._egress is not None or bool(under_way)
+        return self._egress is not None or bool(under_way)
 
-    def end(self, outcome: Outcome, now: float) -> bool:
-        is_first = super().end(outcome, now)
+    def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
+        is_first = super().end(outcome, now, later=later)
         if is_first:
-            self._owner.on_ended(self, later=self._has_tasks)
+            self._owner.on_ended(self, later=later)
         return is_first
 
     def empty(self) -> None:

@@ -342,8 +342,8 @@ class ClusterPool:
         if run.outcome is None:
             if outcome.progress is None and run.last_progress is not None:
                 outcome = replace(outcome, progress=run.last_progress)
-            run.on_ended()
-            run.end(outcome, time.monotonic())
+            later = run.on_ended()
+            run.end(outcome, time.monotonic(), later=later)
         if run.gone is not None:  # the node has waited for its processes
             run.gone.set()
 

@@ -363,11 +363,11 @@ class SessionRun(Run):
         data = self.without_secrets(data)
         self._services.journal.write(Record(kind, self._context.caller.id, self.call_id, {"tool": self.tool, **data}))
 
-    def on_ended(self) -> None:
+    def on_ended(self) -> bool:
         if self._given_up:
             self._services.reactor.soon(self._record_given_up)  # not now: the outcome is set after this
         if self._operations is None and self._egress is None:
-            return
+            return False
         under_way = list(self._operations.values()) if self._operations else []
         for scope, task in under_way:  # the call does not wait for them; the supervisor's end does
             scope.cancel()
@@ -376,6 +376,7 @@ class SessionRun(Run):
             self._egress.close()
         if self._trail is not None:
             self._trail.close()
+        return bool(under_way) or self._egress is not None or self._trail is not None
 
     def _record_given_up(self) -> None:
         """Record the output and the reports of a call that has ended and whose caller has gone."""

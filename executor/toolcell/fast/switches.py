@@ -22,6 +22,7 @@ TRICKS: Final[Mapping[str, str]] = {
     "flat_answer": "read an answer of short texts and numbers in one step",
     "whole_frame": "read a call that is the only frame without the decoder",
     "flat_arguments": "check and pack arguments of a flat schema in one step",
+    "at_once": "resume the caller in the event that ends its call",
     "wide_pipes": "let a pipe hold more once a frame did not fit",
     "stay_awake": "poll instead of sleeping while a kept process is about to answer",
     "imports": "collect no garbage while the runtime is imported",

@@ -18,15 +18,17 @@ import struct
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
 
 from toolcell import forks
 from toolcell.fast.awake import Awake
+from toolcell.fast.switches import is_on
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
@@ -81,8 +83,8 @@ def release(close: Callable[..., object], *args: object) -> None:
 class Waiter(Protocol[T]):
     """A result that is set once and awaited by one task."""
 
-    def set(self, value: T) -> None:
-        """Give the task the value, unless it has one."""
+    def set(self, value: T, *, later: bool = False) -> None:
+        """Give the task the value: at once, or `later`, after the work that is under way."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -223,22 +225,47 @@ class _Alarm:
 
 _ITIMERSPEC = struct.Struct("=4q")  # interval and first expiration, each in s and ns (timerfd_create(2))
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
+_AT_ONCE = is_on("at_once")
 _LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 
 
+_add_done_callback: Callable[..., None] = asyncio.Future[Any].add_done_callback
+
+
 class _FutureWaiter(asyncio.Future[Any]):
-    __slots__ = ("awake",)
+    """A future whose task resumes at once if a callback of the reactor sets it. A plain future resumes it in the next
+    turn of the loop, which first polls for events.
+    """
 
-    awake: Awake
+    __slots__ = ("reactor", "resume")
 
-    def set(self, value: object) -> None:
-        if not self.done():
-            self.awake.until = 0.0
-            self.set_result(value)
+    reactor: "AsyncioReactor"
+    resume: tuple[Callable[[Any], object], Context] | None
+    """The callback that resumes the awaiting task, and its context."""
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        if context is not None:  # as asyncio tasks pass it
+            self.resume = fn, context
+        _add_done_callback(self, fn, context=context)
+
+    def set(self, value: object, *, later: bool = False) -> None:
+        if self.done():
+            return
+        self.reactor.awake.until = 0.0
+        if self.resume is not None and self.reactor.calling_back and _AT_ONCE and not later:
+            self.remove_done_callback(self.resume[0])
+            self.reactor.going_on.append(self)
+        self.set_result(value)
 
     def fail(self, error: Exception) -> None:
         if not self.done():
             self.set_exception(error)
+
+    def go_on(self) -> None:
+        """Run the awaiting task until it awaits something else."""
+        assert self.resume is not None
+        wake, context = self.resume
+        context.run(wake, self)
 
 
 class _AsyncioTask(asyncio.Task[None]):
@@ -267,13 +294,30 @@ class AsyncioReactor(FaultHandler):
         self._context = _in_asyncio()
         self._watched: set[int] = set()
         self.awake = Awake(self._loop)
+        self.calling_back = False
+        self.going_on: deque[_FutureWaiter] = deque()  # their tasks run when the callback has ended
         self._alarm = _Alarm(self)
         self.stay_awake = self.awake.stay  # without a function between: each call of a kept process calls it
         forks.register(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None], owner: Owner | None = None) -> None:
-        self._context.run(self._loop.add_reader, fd, self.guarded, owner, on_ready)
+        self._context.run(self._loop.add_reader, fd, self._call_back, on_ready, owner)
         self._watched.add(fd)
+
+    def _call_back(self, on_ready: Callable[[], None], owner: Owner | None) -> None:
+        self.calling_back = True
+        try:
+            on_ready()
+        except Exception as error:
+            self.fault(owner, error)
+        finally:
+            self.calling_back = False
+            try:
+                while self.going_on:
+                    self.going_on.popleft().go_on()
+            finally:  # also if a task raises SystemExit, which ends the loop's turn
+                while self.going_on:
+                    self._loop.call_soon(self.going_on.popleft().go_on)
 
     def unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
@@ -285,7 +329,7 @@ class AsyncioReactor(FaultHandler):
 
     def waiter(self) -> Waiter[Any]:
         waiter = _FutureWaiter(loop=self._loop)
-        waiter.awake = self.awake
+        waiter.reactor, waiter.resume = self, None
         return waiter
 
     def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
@@ -342,7 +386,7 @@ class _EventWaiter:
         self._value: list[object] = []
         self._error: Exception | None = None
 
-    def set(self, value: object) -> None:
+    def set(self, value: object, *, later: bool = False) -> None:
         if not self._value:
             self._value.append(value)
             self._event.set()

@@ -245,8 +245,10 @@ class Run(ABC):
         state = self.outcome.ending if self.outcome else "running" if self.cell else "queued"
         return f"<Run {self.call_id} of {self.tool} · {state}>"
 
-    def end(self, outcome: Outcome, now: float) -> bool:
-        """Set the outcome, unless the run has one: the first wins. Returns whether it was set."""
+    def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
+        """Set the outcome, unless the run has one: the first wins. Returns whether it was set. The caller gets it at
+        once, or with `later` after the tasks that serve the call have ended.
+        """
         if self.outcome is not None:
             return False
         started = self.started_at or now
@@ -254,7 +256,7 @@ class Run(ABC):
         self.used["queue_s"] = started - self.queued_at
         self.outcome = outcome
         if self.waiter is not None:
-            self.waiter.set(outcome)
+            self.waiter.set(outcome, later=later)
         if self.over is not None:
             self.over.set()
         if self.cell is None and self.gone is not None:
@@ -301,5 +303,7 @@ class Run(ABC):
         """Take over a connection of the call to its proxy. Returns whether more connections may come."""
 
     @abstractmethod
-    def on_ended(self) -> None:
-        """End all work for the call, which is over. Called before the caller gets the outcome."""
+    def on_ended(self) -> bool:
+        """End all work for the call, which is over. Called before the caller gets the outcome. Returns whether some
+        tasks have not ended yet; they must run before the caller's task.
+        """

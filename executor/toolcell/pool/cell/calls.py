@@ -303,7 +303,7 @@ class Calls:
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
-        now = time.monotonic()
+        now, ending = time.monotonic(), True
         if run.gone is not None:
             self._leaving = run
         try:
@@ -316,10 +316,10 @@ class Calls:
                 outcome = replace(outcome, progress=run.last_progress)
             if self.listener is not None:
                 self.listener.end()
-            run.on_ended()
+            ending = run.on_ended()
         except Exception as error:  # of a journal, for example: the caller must still get the result
             self.fail(error)
-        run.end(outcome, now)
+        run.end(outcome, now, later=ending)
         if run.exclusive:
             self._pool.on_call_ended(run)
 
