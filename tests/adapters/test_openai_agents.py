@@ -154,7 +154,7 @@ async def test_progress_goes_to_the_program(main: Session) -> None:
 async def test_an_agent_on_a_loop_of_its_own_works(main: Session) -> None:
     agent = await agent_of(main, [call("call_id", {}, "call_7")])
     result = await elsewhere(lambda: Runner.run(agent, "go", run_config=QUIET))
-    assert outputs(result)["call_7"] == '"call_7"'
+    assert outputs(result)["call_7"] == "call_7"
 
 
 async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session) -> None:
