@@ -218,7 +218,7 @@ def letters_later(number: int, text: str = "") -> str:
 @pytest.mark.anyio
 @pytest.mark.few_on_trio
 async def test_what_tasks_keep_is_bounded_in_bytes(tmp_path: Path) -> None:
-    bounds = ServerBounds(kept_bytes=1_000_000)
+    bounds = ServerBounds(kept_bytes=650_000)
     async with (
         Supervisor([count, letters_later, pay_later, note_later]) as supervisor,
         connected(supervisor, tmp_path, approve_by_elicitation=True, bounds=bounds) as request,
