@@ -7,10 +7,9 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import write_file
@@ -24,22 +23,24 @@ _NUMBER_BYTES = 64  # read from a file with one number
 TCP_SHARE = 8
 """On v1, TCP and UDP buffers are limited apart from other memory: to this part of `memory_bytes`, at least 16 MiB."""
 _FILES = ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
-T = TypeVar("T")
+TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
+if TYPE_CHECKING:
+    from functools import cached_property as _lazy
+else:
 
+    class _lazy:
+        """As `functools.cached_property`, without the lock that all groups share before Python 3.12. If the program
+        forks while another thread opens a file here, the child would have that lock held for ever."""
 
-class _Lazy(Generic[T]):
-    """As `functools.cached_property`, without the lock that all groups share before Python 3.12. If the program forks
-    while another thread opens a file here, the child would have that lock held for ever."""
+        def __init__(self, make):
+            self._make = make
 
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
+        def __set_name__(self, owner, name):
+            self._name = name
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> T:
-        value = vars(instance)[self._name] = self._make(instance)
-        return value
+        def __get__(self, instance, owner=None):
+            value = vars(instance)[self._name] = self._make(instance)
+            return value
 
 
 class Cgroup:
@@ -100,7 +101,7 @@ class Cgroup:
                 given = read_file(f"{os.path.dirname(directory)}/cpuset.{effective}").strip()
                 self._write("cpuset", name, given)
 
-    @_Lazy
+    @_lazy
     def can_weigh(self) -> bool:
         """Whether the group has a CPU weight."""
         return self._has("cpu", "cpu.weight" if self._unified else "cpu.shares")
@@ -166,25 +167,25 @@ class Cgroup:
             return _counter(b"usage_usec ", os.pread(fd, _COUNTERS_BYTES, 0)) / 1e6
         return int(os.pread(fd, _NUMBER_BYTES, 0)) / 1e9
 
-    @_Lazy
+    @_lazy
     def _peak_fd(self) -> int:
         """The descriptor of the file of `memory_peak`; -1 without one."""
         name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
         return self._opened("memory", name) if self._has("memory", name) else -1
 
-    @_Lazy
+    @_lazy
     def _cpu_fd(self) -> int:
         return self._opened("cpuacct", "cpu.stat" if self._unified else "cpuacct.usage")
 
-    @_Lazy
+    @_lazy
     def _oom_kills_fd(self) -> int:
         return self._opened("memory", "memory.events" if self._unified else "memory.oom_control")
 
-    @_Lazy
+    @_lazy
     def _pids_refused_fd(self) -> int:
         return self._opened("pids", "pids.events")
 
-    @_Lazy
+    @_lazy
     def _tasks_fd(self) -> int:
         return self._opened("pids", "pids.current")
 
