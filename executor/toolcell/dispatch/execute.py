@@ -16,7 +16,6 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
 from .context import CallContext
-from .record import secrets_for_record
 from .resolve import no_thread
 from .route import Route
 from .services import Services
@@ -100,7 +99,7 @@ async def in_cell(
             ended = Outcome("cancelled" if life.closed else "moved")
             run.end(ended, time.monotonic())
         waiter = services.pool.submit(run) if ended is None else ended
-        secrets = secrets_for_record(services, context.caller, call)  # while the cell works
+        secrets = None if services.durable is None else run.argument_secrets()  # while the cell works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if run.gone is not None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import anyio
 import pydantic
@@ -23,6 +23,7 @@ from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.redaction import Redaction
 from toolcell.sessions.ending import Work
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
@@ -227,6 +228,7 @@ class _HostReporter:
         self._work = work
         self.ended = False
         self.last: Progress | None = None
+        self._redaction: Redaction | Literal[False] | None = False  # until the first log
 
     def progress(self, message: str, fraction: float | None) -> None:
         if not self.ended:
@@ -244,8 +246,10 @@ class _HostReporter:
         if not self.ended:
             context, call = self._context, self._call
             journal = context.services.journal
-            secrets = secrets_of(context.caller, call)
-            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, context.on_log, secrets)
+            if self._redaction is False:
+                self._redaction = secrets_of(context.caller, call)
+            on_log, secrets = context.on_log, self._redaction
+            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, on_log, secrets)
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace

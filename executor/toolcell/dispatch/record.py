@@ -108,15 +108,19 @@ def facts_of(call: ToolCall, version: str, used: Used = NOTHING_USED) -> dict[st
 
 def secrets_for_record(services: Services, caller: Caller, call: ToolCall) -> Redaction | None:
     """The secrets of a call's arguments, if it has some and its record is kept on disk, and those of its session."""
-    if services.durable is None or not (found := _secret_texts(call)):
-        return None
-    return Redaction(found, REDACTED, caller.secrets.redaction)
+    return None if services.durable is None else argument_secrets(caller, call)
 
 
 def secrets_of(caller: Caller, call: ToolCall) -> Redaction | None:
     """The secrets of a call's session and of its arguments. What the tool logs, prints or raises may show them."""
+    found = argument_secrets(caller, call)
+    return caller.secrets.redaction if found is None else found
+
+
+def argument_secrets(caller: Caller, call: ToolCall) -> Redaction | None:
+    """The secrets of a call's arguments, if it has some, and those of its session. To find them reads all arguments."""
     found = _secret_texts(call)
-    return Redaction(found, REDACTED, caller.secrets.redaction) if found else caller.secrets.redaction
+    return Redaction(found, REDACTED, caller.secrets.redaction) if found else None
 
 
 def _secret_texts(call: ToolCall) -> list[str]:

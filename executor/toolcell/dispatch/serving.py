@@ -35,7 +35,7 @@ from toolcell_tools.preview import ends_of, shortened
 from .answering import reply, room_for
 from .context import CallContext
 from .protected_names import audit
-from .record import clean, facts_of, secrets_of
+from .record import argument_secrets, clean, facts_of
 from .reports import tell_log, tell_progress
 from .route import Route
 from .streams import Streams
@@ -76,7 +76,7 @@ class SessionRun(Run):
     """Made at the call's first connection to its proxy."""
     _given_up = False
     _redaction: Redaction | Literal[False] | None = False
-    """False until its first record."""
+    """The secrets of its arguments; False until `argument_secrets` has looked for them."""
     _recorded_counts: Counter[str] | None = None
     _acted = False  # by an operation or a connection that may have an effect
 
@@ -349,11 +349,16 @@ class SessionRun(Run):
             self._egress = self._services.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
+    def argument_secrets(self) -> Redaction | None:
+        """As `record.argument_secrets`, found once."""
+        if self._redaction is False:
+            self._redaction = argument_secrets(self._context.caller, self.call)
+        return self._redaction
+
     def _secrets(self) -> Redaction | None:
         """The secrets of its session and its arguments."""
-        if self._redaction is False:
-            self._redaction = secrets_of(self._context.caller, self.call)
-        return self._redaction
+        found = self.argument_secrets()
+        return self._context.caller.secrets.redaction if found is None else found
 
     def without_secrets(self, data: dict[str, Any]) -> dict[str, Any]:
         """The facts of a record of the call, without secrets."""
