@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcell import UsageError, tool
-from toolcell.batch import BatchResult, parsed, placeholder, refused
+from toolcell.runtime.batch import BatchResult, parsed, placeholder, refused
 from toolcell_tools import ToolResult, exports
 from toolcell_tools.exports import Export, InvalidCall, ModelCall
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcell import ChannelPolicy, Profile, UsageError
-from toolcell.channel_policy import LEVELS, TokenBucket, allowed_at
+from toolcell.rules.channel import LEVELS, TokenBucket, allowed_at
 
 policies = st.builds(
     ChannelPolicy, level=st.sampled_from(LEVELS), burst=st.integers(1, 9), per_s=st.floats(0.01, 100.0)

@@ -13,7 +13,7 @@ import pytest
 from toolcell import BrokeredHttp, Credential, Supervisor, UsageError, tool
 from toolcell.backends.errors import NotConfigured
 from toolcell.backends.http.client import headers_for
-from toolcell.credentials import parse_origin
+from toolcell.rules.credentials import parse_origin
 
 from .backends.http.conftest import TOKEN
 

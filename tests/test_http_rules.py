@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.http_rules import METHODS, HttpRule, common, is_narrower, rules_of
+from toolcell.rules.hosts import METHODS, HttpRule, common, is_narrower, rules_of
 
 
 @pytest.mark.parametrize(

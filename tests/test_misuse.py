@@ -8,7 +8,7 @@ import pytest
 
 from toolcell import Capability, Profile, SessionKind
 from toolcell.errors import ArgumentError
-from toolcell.misuse import (
+from toolcell.rules.misuse import (
     MOST_KEY_CHARS,
     capability,
     check_journal,

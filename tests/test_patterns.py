@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcell import UsageError
-from toolcell.patterns import GLOB_CHARS, MATCHED_CHARS, check_pattern, matches
+from toolcell.rules.patterns import GLOB_CHARS, MATCHED_CHARS, check_pattern, matches
 
 
 def fits(glob: str, value: object) -> bool:

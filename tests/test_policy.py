@@ -21,8 +21,8 @@ from toolcell import (
     UsageError,
     tool,
 )
-from toolcell.call import ToolCall
-from toolcell.policy import Decision, StricterPolicy, explained
+from toolcell.rules.call import ToolCall
+from toolcell.rules.policy import Decision, StricterPolicy, explained
 from toolcell_tools.declaration import ToolDeclaration
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import toolcell
 from toolcell import Limits, Profile
-from toolcell.profile import MOST_CHANGED_FILES
+from toolcell.rules.profile import MOST_CHANGED_FILES
 from toolcell_sandbox import CellProfile
 
 RULES = ("GET https://api.example.com", "* https://127.0.0.1:8080")
@@ -19,7 +19,7 @@ def words(profile: CellProfile) -> str:
 
 
 def test_it_is_the_one_that_programs_import() -> None:
-    from toolcell.profile import Profile as here
+    from toolcell.rules.profile import Profile as here
 
     assert toolcell.Profile is here
 

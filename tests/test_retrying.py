@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcell import Crashed, ExecutionError, Overloaded, Timeout, ToolError, ToolResult, UsageError
-from toolcell.retrying import repeated, waits
+from toolcell.runtime.retrying import repeated, waits
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from toolcell import Concurrency, SessionUsage, UsageError, UsageLimits
-from toolcell.usage_limits import UsageMeter
+from toolcell.rules.limits import UsageMeter
 
 
 def test_what_a_child_uses_counts_for_the_sessions_above_it() -> None:

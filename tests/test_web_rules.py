@@ -4,7 +4,7 @@ import pytest
 
 import toolcell
 from toolcell import Profile
-from toolcell.web_rules import WebRule, common, is_narrower, rules_of
+from toolcell.rules.pages import WebRule, common, is_narrower, rules_of
 
 
 @pytest.mark.parametrize(

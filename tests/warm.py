@@ -40,7 +40,7 @@ PRELOADED = (
     "toolcell.cli.audit",
     "toolcell.cli.doctor",
     "toolcell.cli.status",
-    "toolcell.config",
+    "toolcell.rules.toml",
     "toolcell.runtime.runtime",
     "toolcell.session",
     "toolcell.supervisor",

@@ -11,6 +11,30 @@ TYPE_CHECKING = False  # type checkers know this name; an import of typing would
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from toolcell.rules.call import ToolCall
+    from toolcell.rules.channel import ChannelPolicy
+    from toolcell.rules.circuit_breaker import CircuitBreaker
+    from toolcell.rules.concurrency import Concurrency
+    from toolcell.rules.credentials import Credential
+    from toolcell.rules.limits import SessionUsage, UsageLimits
+    from toolcell.rules.policy import Explanation, Policy, PolicyRule, TierPolicy
+    from toolcell.rules.profile import Profile
+    from toolcell.rules.toml.config import Config
+    from toolcell.rules.toml.load import load_config
+    from toolcell.runtime.batch import BatchResult
+    from toolcell.sessions.session_result import CallReport, SessionResult, SessionState
+    from toolcell.store.approvals import (
+        ApprovalEntry,
+        ApprovalQueue,
+        ApprovalRequest,
+        Approvals,
+        Approved,
+        Approver,
+        Denied,
+        StandingApproval,
+    )
+    from toolcell.store.journal.journal import Journal, RecentJournal, Record
+    from toolcell.workplaces.workspace_return import FileConflict, FileVersion, LeftOut, WorkspaceReturn
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
     from toolcell_sandbox.report import Mechanism, SandboxReport
@@ -124,16 +148,6 @@ if TYPE_CHECKING:
     from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
     from .agents import AgentRun, agent_tool, delegate
-    from .approvals import (
-        ApprovalEntry,
-        ApprovalQueue,
-        ApprovalRequest,
-        Approvals,
-        Approved,
-        Approver,
-        Denied,
-        StandingApproval,
-    )
     from .backends.channels.callback import CallbackChannel
     from .backends.channels.console import ConsoleChannel
     from .backends.channels.in_memory import ChannelQuestion, InMemoryChannel, ShownMessage
@@ -156,29 +170,15 @@ if TYPE_CHECKING:
     )
     from .backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
     from .backends.web import PublicWeb
-    from .batch import BatchResult
-    from .call import ToolCall
-    from .channel_policy import ChannelPolicy
-    from .circuit_breaker import CircuitBreaker
-    from .concurrency import Concurrency
-    from .config.config import Config
-    from .config.load import load_config
-    from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
-    from .journal.journal import Journal, RecentJournal, Record
-    from .policy import Explanation, Policy, PolicyRule, TierPolicy
     from .pool.recovery import SupervisorStatus
-    from .profile import Profile
     from .request_help import artifacts_text, instructions_of, preload_memory
     from .runtime.tasks import CallTask, TaskStatus
     from .session import Session
-    from .session_result import CallReport, SessionResult, SessionState
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
-    from .usage_limits import SessionUsage, UsageLimits
-    from .workspace_return import FileConflict, FileVersion, LeftOut, WorkspaceReturn
 
     __version__: str
     HostContext: TypeAlias = _HostContext[Session]
@@ -238,7 +238,7 @@ _HOMES = {
     "toolcell_tools.ready.load_artifacts": "load_artifacts",
     "toolcell_tools.ready.load_memory": "load_memory",
     "toolcell_tools.ready.transfer_to": "transfer_to",
-    "toolcell.approvals": (
+    "toolcell.store.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),
     "toolcell.backends.channels.callback": "CallbackChannel",
@@ -256,30 +256,30 @@ _HOMES = {
     ),
     "toolcell.backends.search": "BraveSearch SearXNG StaticSearch TavilySearch",
     "toolcell.backends.web": "PublicWeb",
-    "toolcell.batch": "BatchResult",
-    "toolcell.call": "ToolCall",
-    "toolcell.channel_policy": "ChannelPolicy",
-    "toolcell.circuit_breaker": "CircuitBreaker",
-    "toolcell.concurrency": "Concurrency",
-    "toolcell.config.config": "Config",
-    "toolcell.config.load": "load_config",
-    "toolcell.credentials": "Credential",
+    "toolcell.runtime.batch": "BatchResult",
+    "toolcell.rules.call": "ToolCall",
+    "toolcell.rules.channel": "ChannelPolicy",
+    "toolcell.rules.circuit_breaker": "CircuitBreaker",
+    "toolcell.rules.concurrency": "Concurrency",
+    "toolcell.rules.toml.config": "Config",
+    "toolcell.rules.toml.load": "load_config",
+    "toolcell.rules.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.repeats": "RepeatGuard",
-    "toolcell.policy": "Explanation Policy PolicyRule TierPolicy",
+    "toolcell.rules.policy": "Explanation Policy PolicyRule TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
-    "toolcell.journal.journal": "Journal RecentJournal Record",
+    "toolcell.store.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",
-    "toolcell.profile": "Profile",
+    "toolcell.rules.profile": "Profile",
     "toolcell.runtime.tasks": "CallTask TaskStatus",
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
-    "toolcell.usage_limits": "SessionUsage UsageLimits",
+    "toolcell.rules.limits": "SessionUsage UsageLimits",
     "toolcell.agents": "AgentRun agent_tool delegate",
     "toolcell.request_help": "artifacts_text instructions_of preload_memory",
-    "toolcell.session_result": "CallReport SessionResult SessionState",
-    "toolcell.workspace_return": "FileConflict FileVersion LeftOut WorkspaceReturn",
+    "toolcell.sessions.session_result": "CallReport SessionResult SessionState",
+    "toolcell.workplaces.workspace_return": "FileConflict FileVersion LeftOut WorkspaceReturn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import anyio
 
+from toolcell.rules.limits import UsageLimits
+from toolcell.rules.profile import Profile
+from toolcell.sessions.session_result import SessionState
 from toolcell_tools.capability import KIND_GRANTS, Capability, PermissionTier, SessionKind
 from toolcell_tools.context import HostContext
 from toolcell_tools.dynamic import DynamicHostTool, dynamic_host_tool
@@ -20,10 +23,7 @@ from toolcell_tools.host import DEFAULT_NEEDS
 from toolcell_tools.result import ToolResult
 from toolcell_tools.signals import Signal
 
-from .profile import Profile
 from .session import Session
-from .session_result import SessionState
-from .usage_limits import UsageLimits
 
 __all__ = ["AgentRun", "agent_tool", "delegate"]
 

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypedDict, TypeVar,
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from toolcell.profile import Profile
+from toolcell import request_help
+from toolcell.rules import misuse
+from toolcell.rules.circuit_breaker import CircuitBreaker
+from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.policy import Explanation, Policy
+from toolcell.rules.profile import Profile
+from toolcell.rules.toml import Config
+from toolcell.runtime.retrying import ATTEMPTS, FIRST_S, LONGEST_S
+from toolcell.sessions.session_result import CallReport, SessionResult, SessionState
+from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.journal import Journal
+from toolcell.wire import forks
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox.refusal import named
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
@@ -24,36 +37,25 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
-from . import forks, misuse, request_help
 from . import session as _session
 from . import supervisor as _supervisor
-from .approvals import Approvals, Approver
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .circuit_breaker import CircuitBreaker
-from .concurrency import Concurrency
-from .config import Config
 from .dispatch.reports import OnLog, in_callers_context
 from .dispatch.streams import StreamName
 from .errors import UsageError
-from .journal import Journal
-from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
-from .retrying import ATTEMPTS, FIRST_S, LONGEST_S
 from .runtime.tasks import CallTask, TaskStatus
-from .session_result import CallReport, SessionResult, SessionState
 from .telemetry import Metrics
 from .telemetry.tracing import Telemetry
-from .usage_limits import SessionUsage, UsageLimits
-from .workspace_return import WorkspaceReturn
 
 __all__ = ["Session", "Supervisor", "preload_memory"]
 
 if TYPE_CHECKING:
+    from toolcell.runtime.batch import AnyCall, BatchResult
     from toolcell_tools.exports import Export
 
-    from .batch import AnyCall, BatchResult
     from .pool.calling import Cluster
 
 R = TypeVar("R")

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpac
 
 import anyio
 
-from toolcell.profile import Profile
+from toolcell.rules import misuse
+from toolcell.rules.call import ToolCall
+from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.policy import Explanation
+from toolcell.rules.profile import Profile
+from toolcell.runtime.retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
+from toolcell.sessions.session_result import CallReport, SessionResult, SessionState
+from toolcell.store.approvals import Approver
+from toolcell.wire.budget import is_beyond
+from toolcell.wire.forks import OfOneProcess
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox.refusal import named
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
@@ -18,12 +28,8 @@ from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import ToolResult
 
-from . import misuse
-from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .budget import is_beyond
-from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
@@ -31,21 +37,14 @@ from .dispatch.reports import OnLog, OnProgress, in_callers_context
 from .dispatch.streams import OnOutput
 from .dispatch.traced import traced
 from .errors import UsageError
-from .forks import OfOneProcess
-from .policy import Explanation
-from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
-from .session_result import CallReport, SessionResult, SessionState
 from .sessions.idempotency import json_of
 from .sessions.opening import opening_of
-from .usage_limits import SessionUsage, UsageLimits
-from .workspace_return import WorkspaceReturn
 
 if TYPE_CHECKING:
+    from toolcell.runtime.batch import AnyCall, BatchResult
     from toolcell_tools.exports import Export
-
-    from .batch import AnyCall, BatchResult
 
 R = TypeVar("R")
 
@@ -345,9 +344,7 @@ class Session(OfOneProcess):
         calls run at the same time. The other options are those of `call`, for each of them. If the caller is cancelled,
         all calls are.
         """
-        from toolcell_tools.exports import ModelCall
-
-        from .batch import (  # the exports take 10 ms, and few programs use both
+        from toolcell.runtime.batch import (  # the exports take 10 ms, and few programs use both
             BatchResult,
             counted_as_malformed,
             lost,
@@ -355,6 +352,7 @@ class Session(OfOneProcess):
             placeholder,
             refused,
         )
+        from toolcell_tools.exports import ModelCall
 
         core = self._core
         core.check_open()

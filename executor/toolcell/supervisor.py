@@ -2,11 +2,11 @@
 
 import warnings
 
+from toolcell.wire.forks import OfOneProcess
 from toolcell_sandbox.refusal import named
 
 from .errors import UsageError
 from .fast.imports import Uncollected
-from .forks import OfOneProcess
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from toolcell.profile import Profile
+    from toolcell.rules.circuit_breaker import CircuitBreaker
+    from toolcell.rules.concurrency import Concurrency
+    from toolcell.rules.limits import UsageLimits
+    from toolcell.rules.policy import Policy
+    from toolcell.rules.profile import Profile
+    from toolcell.rules.toml import Config
+    from toolcell.store.approvals import Approvals, Approver
+    from toolcell.store.journal import Journal
     from toolcell_tools.capability import SessionKind
     from toolcell_tools.definition import Tool
     from toolcell_tools.provider import ProviderTool
     from toolcell_tools.toolsets import Toolset
     from toolcell_tools.typed import TypedTool
 
-    from .approvals import Approvals, Approver
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-    from .circuit_breaker import CircuitBreaker
-    from .concurrency import Concurrency
-    from .config import Config
-    from .journal import Journal
-    from .policy import Policy
     from .pool.calling import Cluster
     from .pool.recovery import SupervisorStatus
     from .runtime.runtime import Runtime
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from .session import Session
     from .telemetry import Metrics
     from .telemetry.tracing import Telemetry
-    from .usage_limits import UsageLimits
 
 
 class Supervisor(OfOneProcess):

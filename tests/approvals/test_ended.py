@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.approvals.ended import MOST_BYTES, EndedList
-from toolcell.state.signing import Signer
+from toolcell.store.approvals.ended import MOST_BYTES, EndedList
+from toolcell.store.state.signing import Signer
 
 SIGNER = Signer(b"k" * 32)
 

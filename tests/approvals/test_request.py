@@ -8,8 +8,8 @@ import pytest
 from tests.backends.channels.conversation import request
 
 from toolcell import ApprovalRequest, Preview
-from toolcell.approvals import request as request_module
-from toolcell.approvals.request import FORM_ROWS, rows_of
+from toolcell.store.approvals import request as request_module
+from toolcell.store.approvals.request import FORM_ROWS, rows_of
 
 PADDED = {"command": "git status" + " " * 2500 + "; echo PWNED"}
 HIDING: dict[str, dict[str, Any]] = {

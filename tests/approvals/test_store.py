@@ -14,10 +14,10 @@ import pytest
 from tests.helpers import PATIENCE_S
 
 from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
-from toolcell.approvals import table
-from toolcell.approvals.ended import MOST_BYTES
-from toolcell.approvals.store import ENDED_FILE, OPEN_BYTES, RESERVE, Unusable
-from toolcell.approvals.table import COST, KEPT_BYTES
+from toolcell.store.approvals import table
+from toolcell.store.approvals.ended import MOST_BYTES
+from toolcell.store.approvals.store import ENDED_FILE, OPEN_BYTES, RESERVE, Unusable
+from toolcell.store.approvals.table import COST, KEPT_BYTES
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -394,7 +394,7 @@ def test_a_confirmation_holds_for_one_call_with_its_own_arguments(wider: dict[st
 def test_the_bound_of_questions_counts_those_of_the_tool_and_the_session_alone(
     store: Approvals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.approvals.store.MAX_QUESTIONS", 2)
+    monkeypatch.setattr("toolcell.store.approvals.store.MAX_QUESTIONS", 2)
     for amount in range(3):
         store.submit(asked(arguments={"amount": amount}), SCHEMA)
         store.submit(asked(arguments={"amount": amount}, asks="confirmation", session_id=f"s{amount}"), SCHEMA)

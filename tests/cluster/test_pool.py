@@ -17,20 +17,20 @@ from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
-from toolcell.budget import Budgets
 from toolcell.cluster.demand import MachineDemand
 from toolcell.cluster.members import Member
 from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool
-from toolcell.journal import Record
-from toolcell.journal.durable import interrupted
-from toolcell.journal.reading import JournalReader
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.runtime.overview import problems_of
+from toolcell.store.journal import Record
+from toolcell.store.journal.durable import interrupted
+from toolcell.store.journal.reading import JournalReader
 from toolcell.supervisor import runtime_of
 from toolcell.telemetry.prometheus import exposition
 from toolcell.testing import misbehaving
+from toolcell.wire.budget import Budgets
 from toolcell_tools import Artifact
 
 pytestmark = pytest.mark.anyio

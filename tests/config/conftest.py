@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Config, ConfigError, load_config
-from toolcell.config.source import NAME
+from toolcell.rules.toml.source import NAME
 
 
 @dataclass

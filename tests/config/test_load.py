@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Config, ConfigError, Limits, NoNetwork, Profile, SessionKind, load_config
-from toolcell.config.schema import ProfileTable
+from toolcell.rules.toml.schema import ProfileTable
 from toolcell_sandbox.network import HostNetwork, ProxyNetwork
 
 from .conftest import Places

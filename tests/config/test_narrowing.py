@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcell import ConfigError, Limits, Profile, SessionKind, load_config
-from toolcell.config.schema import ProfileTable
+from toolcell.rules.toml.schema import ProfileTable
 from toolcell_sandbox.network import NoNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CAPABILITIES
 
@@ -160,7 +160,7 @@ def test_the_user_s_own_folder_is_no_project(places: Places) -> None:
 
 def test_each_field_that_can_be_set_has_a_rule_or_is_refused(places: Places, tmp_path: Path) -> None:
     """A field that is new, and has no rule yet, must not be one that a repository can set."""
-    from toolcell.config import narrowing
+    from toolcell.rules.toml import narrowing
 
     assert narrowing._RULES.keys() <= ProfileTable.model_fields.keys()
     assert ProfileTable.model_fields.keys() - narrowing._RULES.keys() == {"env", "hostname"}
@@ -200,8 +200,8 @@ def tables() -> st.SearchStrategy[dict[str, object]]:
 def test_whatever_a_project_says_the_profile_is_narrower_or_it_is_an_error(
     places: Places, below: dict[str, object], above: dict[str, object]
 ) -> None:
-    from toolcell.config.load import _overlaid
-    from toolcell.config.source import ConfigSource
+    from toolcell.rules.toml.load import _overlaid
+    from toolcell.rules.toml.source import ConfigSource
 
     base = load_config()
     user, wrong = _overlaid(base, ConfigSource("user", {"profiles": {"main": below}}, "/"))

@@ -63,7 +63,7 @@ def test_a_file_says_all_that_python_does(places: Places) -> None:
 def test_every_setting_of_a_policy_can_be_set() -> None:
     from dataclasses import fields
 
-    from toolcell.config.schema import PolicyTable, RuleTable
+    from toolcell.rules.toml.schema import PolicyTable, RuleTable
 
     assert PolicyTable.model_fields.keys() == {each.name for each in fields(TierPolicy)}
     assert RuleTable.model_fields.keys() == {each.name for each in fields(PolicyRule)}

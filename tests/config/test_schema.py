@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolcell import ConfigError, ProxyNetwork, load_config
-from toolcell.config.schema import NetworkTable
+from toolcell.rules.toml.schema import NetworkTable
 
 from .conftest import Places
 

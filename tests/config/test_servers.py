@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell import Capability, Limits, PermissionTier, ProxyNetwork
-from toolcell.config.servers import COMMAND_GRANTS, expanded
+from toolcell.rules.toml.servers import COMMAND_GRANTS, expanded
 
 from .conftest import Places
 

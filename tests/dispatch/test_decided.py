@@ -15,7 +15,7 @@ from toolcell import (
     ToolDeclaration,
     host_tool,
 )
-from toolcell.policy import Decision
+from toolcell.rules.policy import Decision
 
 pytestmark = pytest.mark.anyio
 

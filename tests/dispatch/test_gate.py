@@ -1,8 +1,8 @@
 """The gate: which limits hold for a call, by its tool and by the kind of its session."""
 
-from toolcell.circuit_breaker import CircuitBreaker
-from toolcell.concurrency import Concurrency
 from toolcell.dispatch.gate import Gate
+from toolcell.rules.circuit_breaker import CircuitBreaker
+from toolcell.rules.concurrency import Concurrency
 from toolcell_tools import SessionKind
 
 

@@ -21,7 +21,7 @@ from toolcell import (
 )
 from toolcell.dispatch.offer import CallableTool
 from toolcell.dispatch.permit import allowed_by, of_provider, permit
-from toolcell.policy import Decision, Policy
+from toolcell.rules.policy import Decision, Policy
 from toolcell_tools.definition import Tool
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 import toolcell as package
 from toolcell import ErrorBase, Limits, Profile, Session, ToolError
 from toolcell.cli.app import toolcell
-from toolcell.config.schema import McpServerTable, ProfileTable, SupervisorTable
 from toolcell.mcp import mcp_toolset
+from toolcell.rules.toml.schema import McpServerTable, ProfileTable, SupervisorTable
 from toolcell_tools import ToolOptions
 
 from .pages import DESIGN, PAGES, ROOT

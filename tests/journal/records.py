@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from toolcell.journal import RecentJournal, Record
-from toolcell.journal.durable import DurableJournal
-from toolcell.journal.reading import JournalReader
+from toolcell.store.journal import RecentJournal, Record
+from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.journal.reading import JournalReader
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n2026-01-01 all is well\u202ebackwards\x9b1m"
 """A text with what a terminal takes as commands."""

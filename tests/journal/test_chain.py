@@ -7,9 +7,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from toolcell.journal import chain
-from toolcell.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, SharedFacts, entries, new_packer
-from toolcell.journal.journal import Record
+from toolcell.store.journal import chain
+from toolcell.store.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, SharedFacts, entries, new_packer
+from toolcell.store.journal.journal import Record
 
 
 def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:

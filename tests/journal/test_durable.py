@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.helpers import PATIENCE_S
 
-from toolcell.journal import RecentJournal, Record
-from toolcell.journal.chain import PREFIX, BrokenChain
-from toolcell.journal.database import Index
-from toolcell.journal.durable import DurableJournal, interrupted
-from toolcell.journal.reading import JournalReader
+from toolcell.store.journal import RecentJournal, Record
+from toolcell.store.journal.chain import PREFIX, BrokenChain
+from toolcell.store.journal.database import Index
+from toolcell.store.journal.durable import DurableJournal, interrupted
+from toolcell.store.journal.reading import JournalReader
 
 from .records import end, intent, kinds, opened
 
@@ -129,7 +129,7 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
     journal, _found = opened(tmp_path)
     fd, journal._log._fd = journal._log._fd, os.open("/dev/full", os.O_WRONLY)
     assert "cannot be written: No space left on device. Free space there." in journal.intend(intent("a"))
@@ -161,7 +161,7 @@ def test_each_error_of_the_disk_has_its_cure(
 
     journal, _found = opened(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("toolcell.journal.log.write", fails)
+        patched.setattr("toolcell.store.journal.log.write", fails)
         why = journal.intend(intent("a"))
     assert cure in why and "Free space there" not in why
     assert journal.intend(intent("b")) == "", "nothing is left of the first"
@@ -172,7 +172,7 @@ def test_each_error_of_the_disk_has_its_cure(
 def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
     journal, _found = opened(tmp_path)
     journal.intend(intent("a"))
     fd, journal._log._fd = journal._log._fd, os.open("/dev/full", os.O_WRONLY)
@@ -198,7 +198,7 @@ def test_no_call_begins_before_the_use_of_its_approval_is_recorded(
         return os.write(fd, data)
 
     journal, _found = opened(tmp_path)
-    monkeypatch.setattr("toolcell.journal.log.write", bounded)
+    monkeypatch.setattr("toolcell.store.journal.log.write", bounded)
     journal.write(Record("approval", "main-1", "a", {"request": "r", "used": True, "reason": "x" * 2_000}))
     assert "No space left" in journal.intend(intent("a"))
     room = 10_000
@@ -264,7 +264,7 @@ def index_of(place: Path) -> Index:
 def test_the_index_has_no_record_that_a_power_failure_could_take_from_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 100.0)
     journal, _found = opened(tmp_path)
     synced = (tmp_path / "log").stat().st_size  # the record of the start is not synchronised
     journal.write(end("a"))

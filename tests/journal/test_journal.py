@@ -1,8 +1,8 @@
 """The journal in memory: the last records, and fewer where tools log much."""
 
 from toolcell import RecentJournal
-from toolcell.budget import memory_of
-from toolcell.journal import Record
+from toolcell.store.journal import Record
+from toolcell.wire.budget import memory_of
 
 
 def log(number: int, size: int) -> Record:

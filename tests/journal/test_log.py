@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.helpers import PATIENCE_S
 
-from toolcell.journal.chain import entries
+from toolcell.store.journal.chain import entries
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from toolcell.journal.journal import Record
-from toolcell.journal.log import JournalLog
+from toolcell.store.journal.journal import Record
+from toolcell.store.journal.log import JournalLog
 
 log = JournalLog(Path(sys.argv[1]))
 list(log.open())

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from toolcell import UsageError
-from toolcell.journal.chain import BrokenChain
-from toolcell.journal.reading import JournalReader
+from toolcell.store.journal.chain import BrokenChain
+from toolcell.store.journal.reading import JournalReader
 
 from .records import end, opened
 
@@ -110,7 +110,7 @@ def test_a_follower_gets_what_is_written_from_now_on_and_notices_another_log(
         [lambda: journal.write(end("d")), lambda: os.truncate(tmp_path / "log", 40)]
     )
     between = SimpleNamespace(sleep=lambda _seconds: next(happenings)())  # two looks
-    monkeypatch.setattr("toolcell.journal.reading.time", between)
+    monkeypatch.setattr("toolcell.store.journal.reading.time", between)
     followed = reader.follow(lambda record: record.kind == "call")
     assert next(followed)[1].call_id == "d"
     with pytest.raises(BrokenChain, match="the log was replaced or cut"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toolcell import Credential
 from toolcell.backends.errors import NotConfigured
 from toolcell.backends.http.client import headers_for
-from toolcell.redaction import CREDENTIAL, WINDOW_BYTES, Redaction
+from toolcell.rules.redaction import CREDENTIAL, WINDOW_BYTES, Redaction
 
 TOKEN = "tok-3nOfThe/Service+2026=="
 UNRESERVED = string.ascii_letters + string.digits + "-._~"  # of RFC 3986

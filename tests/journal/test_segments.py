@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.helpers import PATIENCE_S
 
-from toolcell.journal import RecentJournal, Record
-from toolcell.journal.chain import BrokenChain, Head, entry_of, new_packer
-from toolcell.journal.durable import DurableJournal
-from toolcell.journal.log import SEGMENTS, JournalFull, JournalLog
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.segments import KIND, LogFile, closed_segments
+from toolcell.store.journal import RecentJournal, Record
+from toolcell.store.journal.chain import BrokenChain, Head, entry_of, new_packer
+from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.journal.log import SEGMENTS, JournalFull, JournalLog
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.segments import KIND, LogFile, closed_segments
 
 SIZE = 1_000
 MOST = SIZE * SEGMENTS
@@ -34,7 +34,7 @@ def rotate(log: JournalLog) -> None:
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JournalLog]:
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # only the test rotates, and not the log's thread
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 100.0)  # only the test rotates, and not the log's thread
     made = JournalLog(tmp_path / "log", (), MOST)
     assert list(made.open()) == []
     yield made
@@ -204,7 +204,7 @@ def test_a_disk_that_has_no_room_for_another_segment_keeps_the_one_that_is_open(
     log: JournalLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(log, segments=1)
-    monkeypatch.setattr("toolcell.journal.log.write", lambda _fd, _data: 3)
+    monkeypatch.setattr("toolcell.store.journal.log.write", lambda _fd, _data: 3)
     rotate(log)
     monkeypatch.undo()
     log.append(record(5))
@@ -221,7 +221,7 @@ def test_a_record_that_is_taken_back_leaves_no_hole_in_a_segment(
 
     filled(log, segments=2)
     with monkeypatch.context() as patched:
-        patched.setattr("toolcell.journal.log.write", fails)
+        patched.setattr("toolcell.store.journal.log.write", fails)
         with pytest.raises(JournalFull):
             log.append(record(10))
     log.append(record(10))

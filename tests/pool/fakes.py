@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from toolcell.call import ToolCall
 from toolcell.pool import maker as maker_module
 from toolcell.pool.cell import Cell, CellOwner, Snapshot
 from toolcell.pool.cell.interface import Binding
@@ -16,6 +15,7 @@ from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import FaultHandler, Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
+from toolcell.rules.call import ToolCall
 from toolcell.wire.messages import Failed
 from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.report import SandboxReport

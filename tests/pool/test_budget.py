@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.budget import MOST_VALUES, Account, Ask, Budgets, ByteBudget, is_beyond, memory_of, oldest_beyond
+from toolcell.wire.budget import MOST_VALUES, Account, Ask, Budgets, ByteBudget, is_beyond, memory_of, oldest_beyond
 
 
 class Asked:

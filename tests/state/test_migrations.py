@@ -11,11 +11,11 @@ import pytest
 from tests.helpers import PATIENCE_S
 
 from toolcell import Approvals, Approved, PermissionTier, Preview, SessionKind, UsageError, tool
-from toolcell.approvals import ApprovalRequest
-from toolcell.approvals.store import Unusable
-from toolcell.journal.reading import JournalReader
-from toolcell.state import StateDirectory
-from toolcell.state.directory import VERSION
+from toolcell.store.approvals import ApprovalRequest
+from toolcell.store.approvals.store import Unusable
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
+from toolcell.store.state.directory import VERSION
 from toolcell.supervisor import Supervisor
 
 VERSION_1 = Path(__file__).with_name("version1")

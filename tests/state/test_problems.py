@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.journal.chain import BrokenChain
-from toolcell.state import StateDirectory
-from toolcell.state.problems import unusable_state
+from toolcell.store.journal.chain import BrokenChain
+from toolcell.store.state import StateDirectory
+from toolcell.store.state.problems import unusable_state
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.state.results import KeptCall, Kind, ResultStore
+from toolcell.store.state.results import KeptCall, Kind, ResultStore
 
 INTERRUPTED = {"error": "interrupted", "outcome": "outcome unknown"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import UsageError
-from toolcell.state.sessions import KeptSession, SessionStore
+from toolcell.store.state.sessions import KeptSession, SessionStore
 
 KEY = b"k" * 32
 

@@ -18,9 +18,9 @@ from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.adk.utils.context_utils import find_context_parameter
 from google.genai import types
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.content import AudioBlock, Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool

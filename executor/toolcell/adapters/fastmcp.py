@@ -24,9 +24,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, PrivateAttr
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool

@@ -16,10 +16,10 @@ from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
 from pydantic import PrivateAttr
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.dispatch.reports import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.content import AudioBlock, Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool

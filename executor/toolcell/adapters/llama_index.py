@@ -21,9 +21,9 @@ from llama_index.core.workflow import Context
 from workflows.events import Event, HumanResponseEvent, InputRequiredEvent
 from workflows.runtime.types.results import StepWorkerStateContextVar  # pyright: ignore[reportMissingTypeStubs]
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.content import AudioBlock, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool

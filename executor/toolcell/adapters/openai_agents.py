@@ -17,10 +17,10 @@ from agents.strict_schema import ensure_strict_json_schema
 from agents.tool_context import ToolContext
 from pydantic_core import from_json
 
-from toolcell.approvals import Approved
 from toolcell.dispatch.reports import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import Approved
 from toolcell_tools.content import AudioBlock, Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool

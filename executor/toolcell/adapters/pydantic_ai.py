@@ -16,9 +16,9 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 from typing_extensions import TypeIs
 
-from toolcell.approvals import Approved
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import Approved
 from toolcell_tools.content import AudioBlock, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool as CellTool

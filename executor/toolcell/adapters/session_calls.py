@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approvals, Approved, Denied
-from toolcell.approvals.request import to_data
 from toolcell.backends.threads import in_thread
 from toolcell.dispatch.ask_ahead import asked_ahead
 from toolcell.dispatch.context import CallContext
 from toolcell.dispatch.reports import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session, core_of
+from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Denied
+from toolcell.store.approvals.request import to_data
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 

@@ -31,8 +31,8 @@ from toolcell.backends.records import (
 )
 from toolcell.backends.threads import Threads
 from toolcell.errors import ArgumentError
-from toolcell.misuse import count
-from toolcell.misuse import path as checked_path
+from toolcell.rules.misuse import count
+from toolcell.rules.misuse import path as checked_path
 
 if TYPE_CHECKING:
     from toolcell.backends.meaning import MeaningIndex

@@ -17,8 +17,8 @@ from toolcell.backends.http.client import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpRequest, SearchHit
 from toolcell.backends.threads import Threads
-from toolcell.credentials import Credential
 from toolcell.errors import ArgumentError
+from toolcell.rules.credentials import Credential
 
 __all__ = ["BraveSearch", "SearXNG", "StaticSearch", "TavilySearch", "hits_of"]
 

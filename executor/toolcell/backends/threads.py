@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from toolcell import forks
+from toolcell.wire import forks
 from toolcell_tools.interrupts import Escaped
 
 from .errors import Unreachable

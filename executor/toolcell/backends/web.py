@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import anyio
 
-from toolcell import misuse
 from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
-from toolcell.credentials import Credential, credentials_of
 from toolcell.errors import ArgumentError
+from toolcell.rules import misuse
+from toolcell.rules.credentials import Credential, credentials_of
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import click
 
-from toolcell.approvals import ApprovalEntry, ApprovalRequest, Approvals, StandingApproval
-from toolcell.approvals.request import to_data
 from toolcell.errors import UsageError
-from toolcell.journal.cures import cure_of
-from toolcell.journal.story import time_of
+from toolcell.store.approvals import ApprovalEntry, ApprovalRequest, Approvals, StandingApproval
+from toolcell.store.approvals.request import to_data
+from toolcell.store.journal.cures import cure_of
+from toolcell.store.journal.story import time_of
 from toolcell_tools.preview import SUMMARY_CHARS, Preview, argument_lines, fitted, printable, written
 
 from .audit import directory_of

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from toolcell.config.load import load_config
 from toolcell.errors import UsageError
-from toolcell.journal.chain import BrokenChain, Head
-from toolcell.journal.journal import Record
-from toolcell.journal.reading import JournalReader, Numbered, Wanted
-from toolcell.journal.story import line_of, story_of
-from toolcell.state import StateDirectory
+from toolcell.rules.toml.load import load_config
+from toolcell.store.journal.chain import BrokenChain, Head
+from toolcell.store.journal.journal import Record
+from toolcell.store.journal.reading import JournalReader, Numbered, Wanted
+from toolcell.store.journal.story import line_of, story_of
+from toolcell.store.state import StateDirectory
 from toolcell_tools.preview import counted, printable
 
 

@@ -23,7 +23,7 @@ import psutil
 from toolcell.backends.memory import SQLiteMemory
 from toolcell.backends.web import PublicWeb
 from toolcell.errors import SandboxUnavailableError
-from toolcell.journal import RecentJournal
+from toolcell.store.journal import RecentJournal
 from toolcell.supervisor import Supervisor
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.report import SandboxReport, wholes

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import click
 
-from toolcell.config import Config
-from toolcell.config.load import load_config
-from toolcell.credentials import Credential
 from toolcell.errors import ConfigError
-from toolcell.profile import Profile
+from toolcell.rules.credentials import Credential
+from toolcell.rules.profile import Profile
+from toolcell.rules.toml import Config
+from toolcell.rules.toml.load import load_config
 from toolcell_sandbox.explain import essentials
 from toolcell_sandbox.network import HostNetwork, NoNetwork
 from toolcell_sandbox.report import SandboxReport, by_cure, wholes

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import cast
 
-from toolcell.config import Config
-from toolcell.policy import PROJECT, PolicyRule, TierPolicy
+from toolcell.rules.policy import PROJECT, PolicyRule, TierPolicy
+from toolcell.rules.toml import Config
 from toolcell_tools.preview import printable
 
 Shown = dict[str, object]

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import click
 
-from toolcell.config.config import Config
-from toolcell.config.load import load_config
 from toolcell.errors import ToolcellError, UsageError
+from toolcell.rules.toml.config import Config
+from toolcell.rules.toml.load import load_config
 from toolcell.supervisor import Supervisor
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.base import base_tools

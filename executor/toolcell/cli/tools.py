@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import anyio
 import click
 
-from toolcell.config.load import load_config
 from toolcell.errors import ConfigError, UsageError
-from toolcell.journal import RecentJournal
+from toolcell.rules.toml.load import load_config
+from toolcell.store.journal import RecentJournal
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.base import base_tools

@@ -13,9 +13,9 @@ import psutil
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
-from toolcell.journal import Record
 from toolcell.runtime.overview import problems_of
 from toolcell.runtime.runtime import Runtime
+from toolcell.store.journal import Record
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.base import base_tools

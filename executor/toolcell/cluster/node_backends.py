@@ -9,11 +9,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, cast
 
-from toolcell import misuse
 from toolcell.backends.egress.net import Lookups
 from toolcell.backends.protocols import MemoryStore, WebClient
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
+from toolcell.rules import misuse
 
 from .terms import MEMORY, WEB, NodeTerms
 

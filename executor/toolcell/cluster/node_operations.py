@@ -13,16 +13,16 @@ from typing import Any, Final, cast
 import anyio
 
 from toolcell.backends.threads import NoThread, in_thread
-from toolcell.budget import Account, Charge, memory_of
-from toolcell.credentials import credentials_of
 from toolcell.dispatch.answering import reply, room_for
 from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.pool.run import Run
-from toolcell.redaction import Redaction, without_secrets
+from toolcell.rules.credentials import credentials_of
+from toolcell.rules.pages import ALL
+from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.reading import RuledWeb
-from toolcell.web_rules import ALL
+from toolcell.wire.budget import Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request
 from toolcell_tools.capability import Capability

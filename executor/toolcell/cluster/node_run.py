@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
-from toolcell.budget import REQUEST_COST, Account, Charge, memory_of
-from toolcell.call import ToolCall
 from toolcell.dispatch.services import Services
-from toolcell.journal import Record
 from toolcell.pool.capture import Capture
 from toolcell.pool.run import NOTHING_USED, CellSpec, Outcome
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
+from toolcell.store.journal import Record
+from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
 from toolcell_sandbox.changes import MAX_CHANGES_CHARS

@@ -9,17 +9,17 @@ from typing import Any
 
 import anyio
 
-from toolcell import forks
-from toolcell.budget import Budgets
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
-from toolcell.journal import Record
 from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
 from toolcell.pool.reactor import Waiter
 from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import UNRECORDED, UNRECORDED_CURE, CellKey, Outcome, Run
-from toolcell.workspace_return import WorkspaceReturn
+from toolcell.store.journal import Record
+from toolcell.wire import forks
+from toolcell.wire.budget import Budgets
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from toolcell import misuse
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.pool.calling import CallPool, PoolHost
+from toolcell.rules import misuse
 from toolcell_sandbox.refusal import named
 
 from .pool import ClusterPool

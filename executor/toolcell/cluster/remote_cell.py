@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from toolcell.budget import Account, Ask, Charge
 from toolcell.pool.capture import EMPTY, Capture, Captured
 from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
 from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
 from toolcell.sessions.changes import ListedChanges
 from toolcell.sessions.protection import Watch
+from toolcell.wire.budget import Account, Ask, Charge
 from toolcell.wire.frames import REPLY_BYTES, Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, from_fields
 from toolcell_sandbox.audit import Finding

@@ -9,12 +9,12 @@ import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
-from toolcell.budget import Account, Charge
 from toolcell.dispatch.services import Services
 from toolcell.errors import UsageError
-from toolcell.journal import Record
 from toolcell.pool.run import Outcome
 from toolcell.sessions import broker
+from toolcell.store.journal import Record
+from toolcell.wire.budget import Account, Charge
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.network import ProxyNetwork
 

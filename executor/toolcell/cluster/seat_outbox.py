@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from toolcell.budget import Charge
 from toolcell.dispatch.services import Services
+from toolcell.wire.budget import Charge
 
 from .link import MOST_FRAMES, WINDOW_S, BatchLink
 from .messages import NodeMessage, fields_of

@@ -7,10 +7,10 @@ from typing import Final
 
 import anyio
 
-from toolcell.budget import Charge
-from toolcell.journal import Record
 from toolcell.pool.run import Used
-from toolcell.usage_limits import UsageMeter
+from toolcell.rules.limits import UsageMeter
+from toolcell.store.journal import Record
+from toolcell.wire.budget import Charge
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
 from toolcell_tools.preview import counted

@@ -2,9 +2,9 @@
 
 import anyio
 
-from toolcell.budget import Account, Charge
 from toolcell.pool.run import Run
 from toolcell.sessions import broker
+from toolcell.wire.budget import Account, Charge
 from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Request
 

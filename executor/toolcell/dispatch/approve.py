@@ -16,17 +16,17 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
-from toolcell.approvals.store import Unusable
 from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
-from toolcell.budget import REQUEST_COST, Charge
-from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell.journal import Record
-from toolcell.journal.redact import arguments_for_journal
-from toolcell.session_result import SessionState
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.ending import SessionLife
+from toolcell.sessions.session_result import SessionState
+from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
+from toolcell.store.approvals.store import Unusable
+from toolcell.store.journal import Record
+from toolcell.store.journal.redact import arguments_for_journal
+from toolcell.wire.budget import REQUEST_COST, Charge
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from toolcell.approvals import ApprovalRequest
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
+from toolcell.store.approvals import ApprovalRequest
 from toolcell_tools.errors import ErrorBase
 
 from . import approve

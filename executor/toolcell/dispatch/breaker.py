@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolcell.circuit_breaker import CircuitBreaker
+from toolcell.rules.circuit_breaker import CircuitBreaker
 
 __all__ = ["Breaker"]
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from toolcell.budget import is_beyond
-from toolcell.call import ToolCall
 from toolcell.pool.run import Used
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
 from toolcell.sessions.tally import SessionTally
+from toolcell.wire.budget import is_beyond
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ExecutionError, ToolError

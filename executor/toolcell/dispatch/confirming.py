@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, cast
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approvals, Approved, Denied
-from toolcell.approvals.request import canonical
 from toolcell.backends.threads import NoThread, in_thread
-from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import Outcome
+from toolcell.rules.call import ToolCall
+from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Denied
+from toolcell.store.approvals.request import canonical
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.asking import HINT_CHARS

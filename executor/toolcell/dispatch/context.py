@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from toolcell.approvals import Approver
+from toolcell.store.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 

@@ -3,9 +3,9 @@
 import logging
 from dataclasses import replace
 
-from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell.policy import Explanation
+from toolcell.rules.call import ToolCall
+from toolcell.rules.policy import Explanation
 from toolcell_tools.errors import ErrorBase
 from toolcell_tools.interrupts import pass_on
 
@@ -14,7 +14,7 @@ from .resolve import resolved
 from .route import Routes
 from .services import Caller, Services
 
-_log = logging.getLogger("toolcell.policy")
+_log = logging.getLogger("toolcell.rules.policy")
 
 
 async def explained_call(services: Services, caller: Caller, routes: Routes, call: ToolCall) -> Explanation:

@@ -1,6 +1,6 @@
 """Ask a module for its tools. This is a normal call, in a cell of the session that has no grants."""
 
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.modules import ModuleSource, describer
 from toolcell_tools.toolsets import ToolsetError
 

@@ -4,11 +4,11 @@ import time
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
-from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import EXHAUSTED, cure_of
-from toolcell.redaction import Redaction
+from toolcell.rules.call import ToolCall
+from toolcell.rules.redaction import Redaction
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Guarded, Watch, overlap
 from toolcell.wire.frames import Field

@@ -1,7 +1,7 @@
 """The gate of a supervisor: its concurrency limits and its circuit breaker."""
 
-from toolcell.circuit_breaker import CircuitBreaker
-from toolcell.concurrency import Concurrency
+from toolcell.rules.circuit_breaker import CircuitBreaker
+from toolcell.rules.concurrency import Concurrency
 from toolcell_tools.capability import SessionKind
 
 from .breaker import Breaker

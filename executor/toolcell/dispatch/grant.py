@@ -6,7 +6,7 @@
 import logging
 from typing import Any
 
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.grants import grants_for
 from toolcell.sessions.reach import out_of_reach
 from toolcell_tools.capability import Capability
@@ -17,7 +17,7 @@ from toolcell_tools.interrupts import pass_on
 from .permit import forbidden
 from .services import Caller
 
-_log = logging.getLogger("toolcell.policy")
+_log = logging.getLogger("toolcell.rules.policy")
 
 
 def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:

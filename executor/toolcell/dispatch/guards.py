@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from toolcell.errors import UsageError
-from toolcell.journal import Journal, Record
-from toolcell.policy import Policy, StricterPolicy, TierPolicy, named_tools_of
+from toolcell.rules.policy import Policy, StricterPolicy, TierPolicy, named_tools_of
+from toolcell.store.journal import Journal, Record
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import printable, shortened
 
@@ -25,7 +25,7 @@ _METHODS = {
 """The methods of a hook, each with its arguments."""
 _NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not
 _LIKE = 0.5  # if a hook has no hook method at all, a weaker similarity is enough
-_log = logging.getLogger("toolcell.policy")
+_log = logging.getLogger("toolcell.rules.policy")
 
 
 def checked_hooks(hooks: Iterable[object]) -> tuple[object, ...]:

@@ -20,10 +20,10 @@ import anyio
 import pydantic
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
-from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
-from toolcell.redaction import Redaction
+from toolcell.rules.call import ToolCall
+from toolcell.rules.redaction import Redaction
 from toolcell.sessions.ending import Work
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress

@@ -1,6 +1,6 @@
 """Ask the source of foreign tools for its list, in the process that runs them."""
 
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.toolsets import ToolsetError
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from toolcell.policy import is_offered
+from toolcell.rules.policy import is_offered
 from toolcell.sessions.grants import grants_for
 from toolcell.sessions.reach import out_of_reach
 from toolcell.sessions.used import Use

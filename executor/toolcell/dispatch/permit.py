@@ -4,8 +4,8 @@ import logging
 from collections.abc import Set
 from typing import Final
 
-from toolcell.call import ToolCall
-from toolcell.policy import Decision, Explanation, Policy, explained
+from toolcell.rules.call import ToolCall
+from toolcell.rules.policy import Decision, Explanation, Policy, explained
 from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -16,7 +16,7 @@ from toolcell_tools.session_info import SessionInfo
 
 from .offer import CallableTool
 
-_log = logging.getLogger("toolcell.policy")
+_log = logging.getLogger("toolcell.rules.policy")
 POLICY_FAILED: Final = "the policy failed"
 
 

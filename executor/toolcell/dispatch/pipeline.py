@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from toolcell.call import ToolCall
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.rules.call import ToolCall
 from toolcell.wire.frames import Field
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError

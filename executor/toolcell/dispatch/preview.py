@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolcell.backends.threads import NoThread, in_thread
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import Preview
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 
-from toolcell.journal import Journal, Record
 from toolcell.pool.cell import Cell
 from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
+from toolcell.store.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding, together
 from toolcell_sandbox.profile import CellProfile, is_below

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.pool.run import Outcome
-from toolcell.redaction import Redaction
+from toolcell.rules.redaction import Redaction
 from toolcell_tools.content import ResourceBlock, TextBlock
 from toolcell_tools.errors import ToolError
 from toolcell_tools.raised import type_shown

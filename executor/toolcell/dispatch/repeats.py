@@ -4,9 +4,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from toolcell.call import ToolCall
-from toolcell.journal.redact import digest_of
-from toolcell.misuse import count, items
+from toolcell.rules.call import ToolCall
+from toolcell.rules.misuse import count, items
+from toolcell.store.journal.redact import digest_of
 
 from .hooks import Deny, Hook
 

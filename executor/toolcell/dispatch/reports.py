@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar, cast
 
-from toolcell.budget import Charge
-from toolcell.journal import Journal, Record
-from toolcell.lifetime import WITHIN
-from toolcell.redaction import Redaction
+from toolcell.rules.redaction import Redaction
+from toolcell.sessions.lifetime import WITHIN
+from toolcell.store.journal import Journal, Record
+from toolcell.wire.budget import Charge
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 

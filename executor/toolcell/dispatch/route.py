@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcell.backends.protocols import HttpClient
-from toolcell.call import ToolCall
-from toolcell.journal.chain import SharedFacts
-from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
+from toolcell.rules.call import ToolCall
+from toolcell.rules.policy import tier_rule
 from toolcell.sessions import broker
 from toolcell.sessions.changes import RemoteRoot, TrackedRoot
 from toolcell.sessions.foreign import ForeignSource, ForeignTool, source_of
@@ -20,6 +19,7 @@ from toolcell.sessions.policy import confine, summary_for
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
 from toolcell.sessions.used import NOTHING
+from toolcell.store.journal.chain import SharedFacts
 from toolcell.wire.frames import Field
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability

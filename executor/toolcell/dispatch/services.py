@@ -9,15 +9,14 @@ from typing import Any
 
 import anyio
 
-from toolcell.approvals import Approvals, Approver
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.journal import Journal
-from toolcell.journal.durable import DurableJournal
-from toolcell.policy import Policy
 from toolcell.pool.calling import CallPool
 from toolcell.pool.reactor import Reactor
-from toolcell.profile import Profile
+from toolcell.rules.limits import UsageMeter
+from toolcell.rules.pages import ALL
+from toolcell.rules.policy import Policy
+from toolcell.rules.profile import Profile
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
@@ -29,12 +28,13 @@ from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
-from toolcell.state import StateDirectory
-from toolcell.state.results import ResultStore
+from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.journal import Journal
+from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.state import StateDirectory
+from toolcell.store.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
-from toolcell.usage_limits import UsageMeter
-from toolcell.web_rules import ALL
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 

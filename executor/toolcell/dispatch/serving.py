@@ -13,18 +13,18 @@ import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
-from toolcell.budget import REQUEST_COST, Account, Charge, memory_of
-from toolcell.call import ToolCall
-from toolcell.journal import Record
-from toolcell.lifetime import WITHIN
 from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
-from toolcell.redaction import Redaction, without_secrets
+from toolcell.rules.call import ToolCall
+from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
+from toolcell.sessions.lifetime import WITHIN
 from toolcell.sessions.protection import Watch
+from toolcell.store.journal import Record
+from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork

@@ -14,8 +14,8 @@ from typing import Final, Literal, NamedTuple
 import anyio
 
 from toolcell.backends.threads import STREAMS, NoThread
-from toolcell.budget import Charge
 from toolcell.pool.capture import Capture
+from toolcell.wire.budget import Charge
 from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability

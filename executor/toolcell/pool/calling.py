@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from toolcell.budget import Budgets
-from toolcell.journal import Record
+from toolcell.store.journal import Record
+from toolcell.wire.budget import Budgets
 from toolcell_sandbox.report import SandboxReport
 
 from .deadlines import Deadline
@@ -15,7 +15,7 @@ from .recovery import SupervisorStatus
 from .run import CellKey, Outcome, Run
 
 if TYPE_CHECKING:
-    from toolcell.workspace_return import WorkspaceReturn
+    from toolcell.workplaces.workspace_return import WorkspaceReturn
 
 __all__ = ["CallPool", "Cluster", "PoolHost"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from toolcell import forks
-from toolcell.budget import Budgets
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.fast.switches import is_on
+from toolcell.wire import forks
+from toolcell.wire.budget import Budgets
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import RunRecord

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
 
-from toolcell import forks
 from toolcell.fast.awake import Awake
 from toolcell.fast.switches import is_on
+from toolcell.wire import forks
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import anyio
 
-from toolcell.budget import Account, Charge
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
+from toolcell.wire.budget import Account, Charge
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Failed, Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.limits import Limits

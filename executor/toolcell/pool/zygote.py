@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
-from toolcell import forks
 from toolcell.errors import SandboxUnavailableError
 from toolcell.fast.switches import OFF, VARIABLE
+from toolcell.wire import forks
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import HEADER, Field, Unpackable
 from toolcell.wire.messages import (

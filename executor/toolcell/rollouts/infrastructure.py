@@ -6,7 +6,7 @@ from typing import Any, Final, Unpack
 import anyio
 
 from toolcell.errors import ToolcellError
-from toolcell.retrying import ATTEMPTS, FIRST_S, LONGEST_S, waits
+from toolcell.runtime.retrying import ATTEMPTS, FIRST_S, LONGEST_S, waits
 from toolcell.session import CallOptions, Session
 from toolcell_tools.declaration import Declared
 from toolcell_tools.errors import ErrorBase, Overloaded, SandboxUnavailable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from toolcell import misuse
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.usage_limits import UsageLimits
+from toolcell.rules import misuse
+from toolcell.rules.limits import UsageLimits
 from toolcell_sandbox.profile import is_below
 
 from .progress import shown_progress

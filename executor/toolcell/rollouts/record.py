@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from toolcell import forks
 from toolcell.errors import UsageError
+from toolcell.wire import forks
 
 from .tasks import AttemptKey, RolloutTask, digest_of
 from .trajectory import Trajectory

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolcell.usage_limits import SessionUsage
+from toolcell.rules.limits import SessionUsage
 from toolcell_tools.errors import ToolError
 
 __all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep"]

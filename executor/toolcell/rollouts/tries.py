@@ -13,10 +13,10 @@ import anyio
 
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.retrying import LONGEST_S, waits
+from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.runtime.retrying import LONGEST_S, waits
 from toolcell.session import Session
-from toolcell.session_result import SessionState
-from toolcell.usage_limits import SessionUsage, UsageLimits
+from toolcell.sessions.session_result import SessionState
 from toolcell_tools.encode import encode_counted, in_utf8
 from toolcell_tools.errors import ToolFailed
 from toolcell_tools.failures import Unencodable

@@ -5,15 +5,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from toolcell.backends.errors import NotConfigured
-from toolcell.config import Config
-from toolcell.credentials import Credential
 from toolcell.errors import UsageError
+from toolcell.rules.credentials import Credential
+from toolcell.rules.toml import Config
 
 if TYPE_CHECKING:
     from toolcell.backends.lancedb_memory import LanceDBMemory
     from toolcell.backends.memory import SQLiteMemory
     from toolcell.backends.protocols import Channel, SearchProvider, WebClient
-    from toolcell.state import StateDirectory
+    from toolcell.store.state import StateDirectory
 
     OwnMemory = SQLiteMemory | LanceDBMemory
 

@@ -16,22 +16,22 @@ from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
-from toolcell.journal import Record
-from toolcell.policy import is_offered
 from toolcell.pool.deadlines import Deadline
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Run
-from toolcell.session_result import SessionResult, SessionState
+from toolcell.rules.limits import SessionUsage
+from toolcell.rules.pages import ALL, SEEN
+from toolcell.rules.policy import is_offered
 from toolcell.sessions import ending
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls
 from toolcell.sessions.opening import Opening
 from toolcell.sessions.reach import as_offered, profile_of
+from toolcell.sessions.session_result import SessionResult, SessionState
 from toolcell.sessions.shipping import latest
-from toolcell.state.sessions import KeptSession
-from toolcell.usage_limits import SessionUsage
-from toolcell.web_rules import ALL, SEEN
-from toolcell.workspace_return import WorkspaceReturn
+from toolcell.store.journal import Record
+from toolcell.store.state.sessions import KeptSession
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.channel_policy import ChannelPolicy
 from toolcell.errors import UsageError
-from toolcell.profile import Profile
+from toolcell.rules.channel import ChannelPolicy
+from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.profile import Profile
 from toolcell.sessions.opening import Opening
-from toolcell.state.sessions import KeptSession
-from toolcell.usage_limits import SessionUsage, UsageLimits
+from toolcell.store.state.sessions import KeptSession
 from toolcell_sandbox.profile import CellProfile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.encode import encode_json

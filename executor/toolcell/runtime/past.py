@@ -6,7 +6,7 @@ from functools import partial
 
 from toolcell.backends.threads import FILES, NoThread
 from toolcell.dispatch.protected_names import MAX_TOLD, audit_data, printable, said
-from toolcell.journal import Journal, Record
+from toolcell.store.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited, clean
 from toolcell.workplaces.record import RunRecord
 from toolcell.workplaces.runtime import RuntimeDirectory

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from toolcell import forks, misuse
-from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
@@ -31,16 +29,14 @@ from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services, agent_facts
 from toolcell.errors import UsageError
-from toolcell.journal import Journal, Record
-from toolcell.journal.chain import BrokenChain
-from toolcell.journal.durable import DurableJournal
-from toolcell.lifetime import Lifetime
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
-from toolcell.profile import Profile
-from toolcell.session_result import SessionState
+from toolcell.rules import misuse
+from toolcell.rules.limits import UsageLimits, UsageMeter
+from toolcell.rules.pages import SEEN
+from toolcell.rules.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.changes import WorkspaceChanges
@@ -48,6 +44,7 @@ from toolcell.sessions.data import SessionData
 from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.farewells import say_all
 from toolcell.sessions.foreign import ForeignTool
+from toolcell.sessions.lifetime import Lifetime
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
@@ -55,16 +52,20 @@ from toolcell.sessions.policy import code_roots, resolved, session_grants, withi
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
 from toolcell.sessions.secrets import SessionSecrets
+from toolcell.sessions.session_result import SessionState
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
-from toolcell.state import StateDirectory
-from toolcell.state.problems import unusable_state
-from toolcell.state.results import ResultStore
-from toolcell.state.sessions import KeptSession, SessionStore
+from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.journal import Journal, Record
+from toolcell.store.journal.chain import BrokenChain
+from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.state import StateDirectory
+from toolcell.store.state.problems import unusable_state
+from toolcell.store.state.results import ResultStore
+from toolcell.store.state.sessions import KeptSession, SessionStore
 from toolcell.telemetry import Metrics
-from toolcell.usage_limits import UsageLimits, UsageMeter
-from toolcell.web_rules import SEEN
+from toolcell.wire import forks
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind

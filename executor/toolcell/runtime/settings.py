@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from toolcell import misuse
-from toolcell.approvals import Approver
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.circuit_breaker import CircuitBreaker
-from toolcell.concurrency import Concurrency
-from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
-from toolcell.journal import Journal, RecentJournal
-from toolcell.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.pool.calling import Cluster
-from toolcell.profile import Profile
-from toolcell.state import StateDirectory
+from toolcell.rules import misuse
+from toolcell.rules.circuit_breaker import CircuitBreaker
+from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.policy import PROJECT, Policy, StricterPolicy, TierPolicy
+from toolcell.rules.profile import Profile
+from toolcell.rules.toml import Config
+from toolcell.store.approvals import Approver
+from toolcell.store.journal import Journal, RecentJournal
+from toolcell.store.state import StateDirectory
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool

@@ -8,12 +8,12 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from toolcell.budget import MIB, oldest_beyond
 from toolcell.errors import UsageError
-from toolcell.journal.cures import told
 from toolcell.sessions.idempotency import digest_of_call, json_of, size_of_result
-from toolcell.state.directory import RESULTS
-from toolcell.state.results import KeptCall, ResultStore
+from toolcell.store.journal.cures import told
+from toolcell.store.state.directory import RESULTS
+from toolcell.store.state.results import KeptCall, ResultStore
+from toolcell.wire.budget import MIB, oldest_beyond
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 

@@ -15,7 +15,7 @@ import anyio
 
 from toolcell.pool.cell import CANCEL_GRACE_S
 from toolcell.pool.run import Run
-from toolcell.session_result import SessionState
+from toolcell.sessions.session_result import SessionState
 
 ORPHAN_GRACE_S: Final = 30.0
 """The least grace, in seconds, for calls of a session whose parent closes (ADR-0002: cancel, 30 s, forced end)."""

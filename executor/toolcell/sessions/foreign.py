@@ -5,8 +5,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final, NoReturn
 
 from toolcell.backends.protocols import HttpClient
-from toolcell.call import ToolCall
-from toolcell.profile import Profile
+from toolcell.rules.call import ToolCall
+from toolcell.rules.profile import Profile
 from toolcell.sessions.farewells import Farewell
 from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool

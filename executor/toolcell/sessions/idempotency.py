@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from toolcell.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell.errors import UsageError
-from toolcell.journal.cures import cure_of
-from toolcell.state.results import KeptCall, ResultStore
+from toolcell.store.journal.cures import cure_of
+from toolcell.store.state.results import KeptCall, ResultStore
+from toolcell.wire.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell_tools.errors import Cancelled, SandboxUnavailable, Timeout
 from toolcell_tools.result import ToolResult
 
-_log = logging.getLogger("toolcell.journal")
+_log = logging.getLogger("toolcell.store.journal")
 MAX_KEPT = 1_000
 KEPT_BYTES = 16 * MIB
 """The most results of a session that are kept in memory, and the most bytes that their calls have sent. The oldest is

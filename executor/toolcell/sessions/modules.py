@@ -17,8 +17,8 @@ import pydantic
 
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.misuse import capability, items
-from toolcell.profile import Profile
+from toolcell.rules.misuse import capability, items
+from toolcell.rules.profile import Profile
 from toolcell.sources import source_digest, source_files
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier

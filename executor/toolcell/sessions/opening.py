@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from toolcell import misuse
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
-from toolcell.profile import Profile
-from toolcell.usage_limits import UsageLimits
+from toolcell.rules import misuse
+from toolcell.rules.limits import UsageLimits
+from toolcell.rules.profile import Profile
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
 

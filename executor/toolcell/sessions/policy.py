@@ -11,8 +11,8 @@ from pathlib import Path
 
 import toolcell_sandbox
 import toolcell_tools
-from toolcell import http_rules, web_rules
-from toolcell.profile import CHANGES, EXCEPTIONS, Profile
+from toolcell.rules import hosts, pages
+from toolcell.rules.profile import CHANGES, EXCEPTIONS, Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_below
@@ -110,8 +110,8 @@ def within(profile: Profile, parent: Profile) -> Profile:
         system=tuple(path for path in profile.system if is_below(path, readable)),
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
         network=common(profile.network, parent.network),
-        http=http_rules.common(profile.http, parent.http),
-        web=profile.web if parent.web == web_rules.ALL else web_rules.common(profile.web, parent.web),
+        http=hosts.common(profile.http, parent.http),
+        web=profile.web if parent.web == pages.ALL else pages.common(profile.web, parent.web),
         channel=profile.channel.narrowed(parent.channel),
         exceptions=max(parent.exceptions, profile.exceptions, key=EXCEPTIONS.index),
         changes=max(parent.changes, profile.changes, key=CHANGES.index),

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from toolcell.backends.protocols import MemoryStore, WebClient
-from toolcell.profile import Profile, pages_in_words
-from toolcell.web_rules import ALL
+from toolcell.rules.pages import ALL
+from toolcell.rules.profile import Profile, pages_in_words
 from toolcell_sandbox.network import NoNetwork, ProxyNetwork
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration

@@ -15,7 +15,7 @@ from toolcell.backends.links import links_in
 from toolcell.backends.protocols import FetchedPage, SearchHit, WebClient
 from toolcell.backends.threads import Threads
 from toolcell.errors import UsageError
-from toolcell.web_rules import WebRule, rules_of
+from toolcell.rules.pages import WebRule, rules_of
 
 __all__ = ["MOST_GIVEN", "MOST_SEEN", "RuledWeb", "SeenLinks"]
 

@@ -5,8 +5,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from toolcell.credentials import credentials_of
-from toolcell.redaction import SHORTEST, Redaction, is_secret, secrets_of_url
+from toolcell.rules.credentials import credentials_of
+from toolcell.rules.redaction import SHORTEST, Redaction, is_secret, secrets_of_url
 from toolcell_sandbox.profile import CellProfile
 
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})  # look like passwords

@@ -22,8 +22,8 @@ from typing import Any, NewType, ParamSpec, TypeVarTuple, cast
 import cloudpickle
 from cloudpickle.cloudpickle import dynamic_subimport, list_registry_pickle_by_value
 
-from toolcell import forks
 from toolcell.errors import UsageError
+from toolcell.wire import forks
 from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
 from toolcell_tools.typed import as_tool

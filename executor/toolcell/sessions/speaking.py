@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from toolcell.backends.errors import NotConfigured, OutsideRules, Refused
 from toolcell.backends.protocols import Channel
-from toolcell.channel_policy import ChannelPolicy, TokenBucket, allowed_at
+from toolcell.rules.channel import ChannelPolicy, TokenBucket, allowed_at
 from toolcell_tools.handles import ChannelMessage, ChannelStatus, SentMessage
 
 __all__ = ["ChannelAccess", "TooOften"]

@@ -7,10 +7,10 @@ from typing import Any, Final, Optional, TypeVar
 
 from pydantic import BaseModel
 
-from toolcell.session_result import CallReport, SessionResult, SessionState
-from toolcell.usage_limits import SessionUsage
+from toolcell.rules.limits import SessionUsage
+from toolcell.sessions.session_result import CallReport, SessionResult, SessionState
 from toolcell.wire.frames import encoded_bytes
-from toolcell.workspace_return import WorkspaceReturn
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.errors import Cancelled, ErrorBase, ValidationError
 

@@ -12,7 +12,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context, use_span
 
-from toolcell.journal.redact import ArgumentRedaction
+from toolcell.store.journal.redact import ArgumentRedaction
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.interrupts import pass_on
 from toolcell_tools.preview import printable, shortened

@@ -11,7 +11,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
 
-from toolcell.journal.redact import ArgumentRedaction
+from toolcell.store.journal.redact import ArgumentRedaction
 from toolcell_tools.preview import printable
 
 MOST_SPANS: Final = 128

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from threading import RLock
 from typing import Any
 
-from toolcell.journal import Record
+from toolcell.store.journal import Record
 from toolcell_tools.preview import counted
 
 from .histogram import Histogram

@@ -20,8 +20,8 @@ import anyio
 
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.channel_policy import ChannelPolicy
 from toolcell.errors import UsageError
+from toolcell.rules.channel import ChannelPolicy
 from toolcell.runner import handles
 from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker

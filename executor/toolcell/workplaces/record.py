@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
-from toolcell import forks
+from toolcell.wire import forks
 from toolcell_sandbox.view import Bound
 
 from .runtime import RuntimeDirectory, try_lock

@@ -19,7 +19,7 @@ from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResp
 from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
-from toolcell.redaction import CREDENTIAL, Redaction
+from toolcell.rules.redaction import CREDENTIAL, Redaction
 
 from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback
 

@@ -409,7 +409,7 @@ async def test_the_close_of_a_session_withdraws_its_questions(supervise: Supervi
 async def test_a_model_cannot_fill_the_store_with_questions(
     shared: Supervisor, main: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.approvals.store.MAX_QUESTIONS", 2)
+    monkeypatch.setattr("toolcell.store.approvals.store.MAX_QUESTIONS", 2)
     results = [await main.call("here", {"name": name}) for name in "abc"]
     assert all(one.confirmation for one in results[:2])
     assert isinstance(results[2].error, ExecutionError) and "2 questions" in results[2].error.message

@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 
 from toolcell import Supervisor, ToolContext, tool
-from toolcell.journal.reading import JournalReader
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
 
 STEPS = range(0, 1400, 47)
 

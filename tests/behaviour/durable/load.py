@@ -11,7 +11,7 @@ from itertools import count
 import anyio
 
 from toolcell import Session, Supervisor, ToolContext, tool
-from toolcell.journal import log
+from toolcell.store.journal import log
 from toolcell.testing import misbehaving
 
 JOURNAL_BYTES, SEGMENTS, SYNC_S = 1024 * 1024, 128, 0.01

@@ -29,11 +29,11 @@ from toolcell import (
     UsageError,
     tool,
 )
-from toolcell.journal.durable import interrupted
-from toolcell.journal.log import JournalLog
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.story import time_of
-from toolcell.state import StateDirectory
+from toolcell.store.journal.durable import interrupted
+from toolcell.store.journal.log import JournalLog
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.story import time_of
+from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 Supervise = Callable[..., Supervisor]

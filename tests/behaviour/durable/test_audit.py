@@ -36,9 +36,9 @@ from toolcell import (
     module_toolset,
     tool,
 )
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.story import story_of
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.story import story_of
+from toolcell.store.state import StateDirectory
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

@@ -19,8 +19,8 @@ from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell import Record, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
-from toolcell.journal.reading import JournalReader
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.profile import python_paths
 
@@ -69,8 +69,8 @@ FULL = (
 from pathlib import Path
 import anyio
 from toolcell import Approved, PermissionTier, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
-from toolcell.journal.reading import JournalReader
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from tests.behaviour.durable.test_disk import append
 
@@ -345,7 +345,7 @@ async def test_results_under_keys_are_durable_as_often_as_the_journal(
 async def test_each_record_is_one_write(
     supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.journal import log as module
+    from toolcell.store.journal import log as module
 
     real, sizes = os.write, list[int]()
 

@@ -16,10 +16,10 @@ import pytest
 from tests import programs
 
 from toolcell import Supervisor
-from toolcell.journal.chain import JournalEntry
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.segments import KIND, closed_segments
-from toolcell.state import StateDirectory
+from toolcell.store.journal.chain import JournalEntry
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.segments import KIND, closed_segments
+from toolcell.store.state import StateDirectory
 from toolcell.testing import misbehaving
 
 from .load import JOURNAL_BYTES, append

@@ -30,9 +30,9 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.segments import closed_segments
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.segments import closed_segments
+from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
@@ -153,7 +153,7 @@ async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again
     supervise: Supervise, workspace: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result could not be kept, and the segment of the log that has the call's end was removed since."""
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 0.05)
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 0.05)
     directory, most = StateDirectory(state), 1_048_576
     async with supervise([append], state=state, journal_bytes=most) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")

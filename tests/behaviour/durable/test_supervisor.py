@@ -18,8 +18,8 @@ from toolcell import (
     load_config,
     tool,
 )
-from toolcell.journal.reading import JournalReader
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 
@@ -86,7 +86,7 @@ async def test_a_queued_call_whose_caller_goes_has_an_end(
 async def test_where_the_intent_cannot_be_written_the_call_is_not_run(
     supervise: Supervise, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
+    monkeypatch.setattr("toolcell.store.journal.log.SYNC_S", 100.0)  # /dev/full cannot be synchronised
     async with supervise([misbehaving.echo], state=tmp_path / "state") as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
         assert (await session.call("echo", {"value": 1})).error is None

@@ -24,8 +24,8 @@ from toolcell import (
     base_tools,
 )
 from toolcell.session import core_of
-from toolcell.state import StateDirectory
-from toolcell.state.sessions import SessionStore
+from toolcell.store.state import StateDirectory
+from toolcell.store.state.sessions import SessionStore
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]

@@ -11,9 +11,9 @@ import pytest
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import CallTask, Overloaded, PermissionDenied, Session, Supervisor, ToolResult, tool
-from toolcell.journal.reading import JournalReader
-from toolcell.journal.redact import TOO_LARGE
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.redact import TOO_LARGE
+from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 MIB = 1024 * 1024

@@ -42,7 +42,7 @@ from toolcell import (
     tool,
 )
 from toolcell.backends.protocols import MemoryStore
-from toolcell.policy import Decision
+from toolcell.rules.policy import Decision
 from toolcell.runtime.overview import overview
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of

@@ -33,12 +33,12 @@ from toolcell import (
     load_config,
     tool,
 )
-from toolcell.journal.reading import JournalReader
-from toolcell.policy import Decision
+from toolcell.rules.policy import Decision
 from toolcell.session import core_of
 from toolcell.sessions.opening import CONTEXT_BYTES
 from toolcell.sessions.tally import MAX_REPORTS
-from toolcell.state import StateDirectory
+from toolcell.store.journal.reading import JournalReader
+from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from toolcell import (
     load_config,
     tool,
 )
-from toolcell.config.schema import SupervisorTable
+from toolcell.rules.toml.schema import SupervisorTable
 from toolcell.supervisor import runtime_of
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.pool.fakes import FakeRun, spec
 
-from toolcell.call import ToolCall
 from toolcell.pool.cell.terms import context_of, introduction_to, load_of
 from toolcell.pool.run import CellSpec
+from toolcell.rules.call import ToolCall
 from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.view import Bind
 from toolcell_tools import SessionInfo, SessionKind

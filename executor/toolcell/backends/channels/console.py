@@ -10,10 +10,10 @@ from typing import Final, TextIO
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.approvals.request import rows_of
 from toolcell.backends.errors import Unreachable
 from toolcell.backends.threads import Threads, Turns
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
+from toolcell.store.approvals.request import rows_of
 from toolcell_tools.preview import printable
 
 __all__ = ["ConsoleChannel"]

@@ -9,10 +9,10 @@ from typing import Final
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.backends.errors import Refused
-from toolcell.budget import MIB, oldest_beyond
 from toolcell.errors import UsageError
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
+from toolcell.wire.budget import MIB, oldest_beyond
 from toolcell_tools.handles import ChannelMessage
 
 __all__ = ["ChannelQuestion", "InMemoryChannel", "ShownMessage"]

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.approvals.request import to_data
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.guard import parse_url
 from toolcell.backends.http.client import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpRequest
 from toolcell.backends.threads import Threads
-from toolcell.credentials import Credential
 from toolcell.errors import ArgumentError
-from toolcell.redaction import origin_of
+from toolcell.rules.credentials import Credential
+from toolcell.rules.redaction import origin_of
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
+from toolcell.store.approvals.request import to_data
 
 __all__ = ["WebhookChannel"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from toolcell.backends.egress.connection import Connection, ConnectionOutcome, answer
 from toolcell.backends.egress.net import Lookups, Resolver
 from toolcell.backends.egress.rules import EgressRules
-from toolcell.budget import Account, Charge
+from toolcell.wire.budget import Account, Charge
 from toolcell_sandbox.network import ProxyNetwork
 
 __all__ = ["ConnectionOutcome", "Egress", "Gateway"]

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from toolcell.backends.errors import Refused
 from toolcell.backends.guard import Target
-from toolcell.http_rules import METHODS, HttpRule
+from toolcell.rules.hosts import METHODS, HttpRule
 
 __all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]
 

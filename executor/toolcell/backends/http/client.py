@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from toolcell import misuse
 from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
 from toolcell.backends.http.feed import WholeLines
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import HttpReply, HttpRequest
-from toolcell.credentials import Credential, Origin, parse_origin
 from toolcell.errors import ArgumentError
-from toolcell.redaction import Redaction
+from toolcell.rules import misuse
+from toolcell.rules.credentials import Credential, Origin, parse_origin
+from toolcell.rules.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply

@@ -12,7 +12,7 @@ from toolcell.backends.http.checks import answer_headers, checked_headers, check
 from toolcell.backends.http.feed import Feed, Feeds
 from toolcell.backends.http.trail import HttpOutcome, Trail
 from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
-from toolcell.http_rules import rules_of
+from toolcell.rules.hosts import rules_of
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.handles import HttpResponse
 

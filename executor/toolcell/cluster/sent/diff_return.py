@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 
 from toolcell.cluster.peer import NodeGone
-from toolcell.workspace_return import ConflictPolicy, WorkspaceReturn
+from toolcell.workplaces.workspace_return import ConflictPolicy, WorkspaceReturn
 from toolcell_sandbox.quarantine import Quarantine
 
 from .blobs import BlobStore

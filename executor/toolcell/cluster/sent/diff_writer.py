@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from toolcell.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
+from toolcell.workplaces.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.quarantine import Quarantine

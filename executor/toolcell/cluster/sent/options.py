@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
-from toolcell import misuse
 from toolcell.errors import UsageError
-from toolcell.workspace_return import ConflictPolicy
+from toolcell.rules import misuse
+from toolcell.workplaces.workspace_return import ConflictPolicy
 from toolcell_sandbox.refusal import named
 
 from .exclusions import DEFAULT_EXCLUDED, Exclusions

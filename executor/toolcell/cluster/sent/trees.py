@@ -15,9 +15,9 @@ from toolcell.backends.threads import NoThread
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
 from toolcell.errors import UsageError
-from toolcell.journal import Record
 from toolcell.pool.calling import PoolHost
-from toolcell.workspace_return import WorkspaceReturn
+from toolcell.store.journal import Record
+from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox import walker
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import said, shown

@@ -2,9 +2,9 @@
 
 from toolcell.backends.errors import Refused
 from toolcell.backends.http.checks import checked_headers
-from toolcell.config.servers import McpServer
-from toolcell.credentials import Credential
-from toolcell.redaction import SHORTEST
+from toolcell.rules.credentials import Credential
+from toolcell.rules.redaction import SHORTEST
+from toolcell.rules.toml.servers import McpServer
 
 from .toolset import McpToolset, mcp_toolset
 

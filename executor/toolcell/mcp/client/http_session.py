@@ -9,7 +9,7 @@ from toolcell.backends.guard import parse_url
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.http.checks import rule_for
 from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
-from toolcell.http_rules import rules_of
+from toolcell.rules.hosts import rules_of
 
 _ID = re.compile(r"[!-~]{1,1024}")  # visible ASCII, as the transport of MCP 2025-11-25 says; the length is ours
 _SESSION, _VERSION, _GONE = "mcp-session-id", "mcp-protocol-version", 404

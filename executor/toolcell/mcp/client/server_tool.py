@@ -6,7 +6,7 @@ from typing import Any
 
 import pydantic
 
-from toolcell.call import ToolCall
+from toolcell.rules.call import ToolCall
 from toolcell.sessions.foreign import ForeignTool, elsewhere
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier

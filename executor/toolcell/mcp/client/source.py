@@ -6,9 +6,9 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from toolcell import http_rules
 from toolcell.backends.protocols import HttpClient
-from toolcell.profile import Profile
+from toolcell.rules import hosts
+from toolcell.rules.profile import Profile
 from toolcell.sessions.farewells import Farewell
 from toolcell.sessions.foreign import ForeignSource
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED
@@ -69,7 +69,7 @@ class ServerSource(ForeignSource):
         return own.replace(
             grants=own.grants & session.grants,
             limits=own.limits.narrow(session.limits),
-            http=http_rules.common(own.http, session.http),
+            http=hosts.common(own.http, session.http),
             protected=tuple(dict.fromkeys((*session.protected, *own.protected))),
             unchecked=max(session.unchecked, own.unchecked, key=UNCHECKED.index),
             quarantined=max(session.quarantined, own.quarantined, key=QUARANTINED.index),

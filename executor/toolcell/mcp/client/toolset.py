@@ -18,11 +18,11 @@ from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.http.checks import checked_headers
 from toolcell.backends.protocols import HttpClient
 from toolcell.backends.threads import in_thread
-from toolcell.credentials import Credential
 from toolcell.errors import UsageError
-from toolcell.misuse import capability, items
-from toolcell.profile import Profile
-from toolcell.redaction import Redaction, origin_of, secrets_of_url
+from toolcell.rules.credentials import Credential
+from toolcell.rules.misuse import capability, items
+from toolcell.rules.profile import Profile
+from toolcell.rules.redaction import Redaction, origin_of, secrets_of_url
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint

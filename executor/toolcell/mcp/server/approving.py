@@ -14,8 +14,8 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
 from toolcell.backends.errors import NotConfigured
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.preview import printable
 
 from .questions import Questions, put_to_client

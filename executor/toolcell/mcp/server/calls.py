@@ -13,11 +13,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcell.approvals import Approvals, Approved, Denied
 from toolcell.backends.threads import in_thread
 from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell.store.approvals import Approvals, Approved, Denied
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 from mcp_types import INTERNAL_ERROR
 
 from toolcell.backends.threads import in_thread
-from toolcell.journal.reading import JournalReader
+from toolcell.store.journal.reading import JournalReader
 
 from .kept_tasks import WORKING, KeptTask, TaskStore
 

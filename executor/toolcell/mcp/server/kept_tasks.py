@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from toolcell.forks import FileConnection
+from toolcell.wire.forks import FileConnection
 
 __all__ = ["KeptTask", "TaskStore"]
 

@@ -12,8 +12,8 @@ from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.subscriptions import ServerEvent
 
-from toolcell.approvals import Approvals
 from toolcell.session import Session
+from toolcell.store.approvals import Approvals
 
 from .approving import ClientChannel
 from .artifacts import Artifacts

@@ -14,7 +14,7 @@ import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
-from toolcell.budget import MIB, memory_of
+from toolcell.wire.budget import MIB, memory_of
 from toolcell_tools.preview import printable
 
 __all__ = ["LEVELS", "Reports", "reporting"]

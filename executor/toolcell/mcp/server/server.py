@@ -21,13 +21,13 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from toolcell import misuse
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.journal.reading import JournalReader
-from toolcell.profile import Profile
+from toolcell.rules import misuse
+from toolcell.rules.profile import Profile
 from toolcell.session import Session
-from toolcell.session_result import SessionState
+from toolcell.sessions.session_result import SessionState
+from toolcell.store.journal.reading import JournalReader
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import SessionKind

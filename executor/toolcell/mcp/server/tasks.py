@@ -20,8 +20,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
-from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.budget import memory_of
+from toolcell.store.approvals import ApprovalRequest, Approved, Denied
+from toolcell.wire.budget import memory_of
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
 

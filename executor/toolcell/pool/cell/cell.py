@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from toolcell import forks
 from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadlines, Patience
 from toolcell.pool.reactor import Reactor, release
 from toolcell.pool.rivals import next_power_of_2
 from toolcell.pool.run import CellSpec, Run
+from toolcell.wire import forks
 from toolcell.wire.frames import Violation, WireLimits
 from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink

@@ -10,9 +10,9 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from toolcell import forks
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.reactor import Owner, Reactor, release
+from toolcell.wire import forks
 
 DESCRIPTORS = 8  # events for one epoll_wait, of which there are at most seven; each wait allocates memory for them
 

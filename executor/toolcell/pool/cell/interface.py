@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from toolcell.budget import Budgets
 from toolcell.pool.run import CellKey, Run
+from toolcell.wire.budget import Budgets
 from toolcell.wire.frames import Buffer
 from toolcell.wire.messages import Failed
 from toolcell_sandbox.view import Bind

@@ -1,8 +1,0 @@
-"""Settings from `toolcell.toml`: layers of files, checked one by one, into a profile for each kind of session.
-
-A program that loads no file does not import `load`, whose models take milliseconds.
-"""
-
-from .config import Config
-
-__all__ = ["Config"]

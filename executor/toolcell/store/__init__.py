@@ -1,0 +1,1 @@
+"""What survives the process: the journal, approvals and the state directory."""
