@@ -17,9 +17,19 @@ PROGRAM = """
 import json, statistics, tempfile, time
 import anyio
 from toolcell import Supervisor, tool
-from toolcell.testing import misbehaving as m
 
-echo, kept = tool(m.echo, name="echo"), tool(m.echo, name="kept", lifetime="session")
+
+def give(value=None):
+    "Return `value`."
+    return value
+
+
+def sleep_for_ever():
+    "Sleep without end."
+    time.sleep(10_000)
+
+
+echo, kept = tool(give, name="echo"), tool(give, name="kept", lifetime="session")
 BIG = {"value": "x" * 4_000_000}
 
 
@@ -59,7 +69,7 @@ async def main():
     found = {}
     with tempfile.TemporaryDirectory() as place:
         began = time.perf_counter()
-        async with Supervisor([echo, kept, m.sleep_for_ever]) as supervisor:
+        async with Supervisor([echo, kept, sleep_for_ever]) as supervisor:
             session = await supervisor.open_session("main", workspace=place)
             (await session.call("echo", {"value": 1})).unwrap()
             found["start"] = time.perf_counter() - began

@@ -44,7 +44,6 @@ PRELOADED = (
     "toolcell.runtime.runtime",
     "toolcell.session",
     "toolcell.supervisor",
-    "toolcell.testing.misbehaving",
     "toolcell_sandbox.run",
     "toolcell_tools.base",
 )

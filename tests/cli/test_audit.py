@@ -12,10 +12,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests import programs
+from tests import misbehaving, programs
 
 from toolcell import Session, Supervisor, tool
-from toolcell.testing import misbehaving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
 

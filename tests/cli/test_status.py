@@ -10,12 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests import programs
+from tests import misbehaving, programs
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import CircuitBreaker, Supervisor, tool
 from toolcell.store.state import StateDirectory
-from toolcell.testing import misbehaving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 TOOLS: list[Any] = [misbehaving.echo, misbehaving.sleep_for_ever, tool(os.abort, name="die", description="Die.")]

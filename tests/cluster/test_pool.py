@@ -13,6 +13,7 @@ import anyio
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests import misbehaving
 from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
@@ -29,7 +30,6 @@ from toolcell.store.journal.durable import interrupted
 from toolcell.store.journal.reading import JournalReader
 from toolcell.supervisor import runtime_of
 from toolcell.telemetry.prometheus import exposition
-from toolcell.testing import misbehaving
 from toolcell.wire.budget import Budgets
 from toolcell_tools import Artifact
 

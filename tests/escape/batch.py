@@ -51,7 +51,6 @@ from toolcell import (
 )
 from toolcell.backends.web import PublicWeb
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.kernel import syscalls
@@ -76,7 +75,7 @@ TIMEOUT_S = 100.0
 """Ends a program that hangs. One that shall end at its timeout has a shorter one of its own."""
 KIT = ModuleType("attackers_kit")  # no name that can be imported, so it travels by value
 """The kit, and what it and most programs import, travel with the tool: a cell loads them once, not in every call."""
-IMPORTED = (ctypes, errno, fcntl, json, misbehaving, msgpack, re, signal, socket, stat, struct, syscalls, time)
+IMPORTED = (ctypes, errno, fcntl, json, msgpack, re, signal, socket, stat, struct, syscalls, time)
 BLOCKED = "import signal, sys; signal.pthread_sigmask(0, signal.valid_signals()); print(flush=True); sys.stdin.read()"
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import msgpack
+from tests.misbehaving import call_number, frame_of
 
-from toolcell.testing import misbehaving
 from toolcell_sandbox.kernel.syscalls import attempt
 
 ROOT = "root"
@@ -188,7 +188,7 @@ def receive() -> list[Any]:
 
 def request(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Forge a request on the pipe; return what the supervisor answers: `ok` and `value`."""
-    send(misbehaving.frame_of(20, misbehaving.call_number(), 1_000, operation, arguments))
+    send(frame_of(20, call_number(), 1_000, operation, arguments))
     _kind, _call, _request, ok, value = receive()
     return {"ok": ok, "value": value}
 

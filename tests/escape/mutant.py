@@ -182,7 +182,7 @@ def main(order: dict[str, Any]) -> None:
 
     for module in (
         "tests.escape.kit",
-        "toolcell.testing.misbehaving",
+        "tests.misbehaving",
         "toolcell_sandbox.run",
         "toolcell_sandbox.enter",
     ):

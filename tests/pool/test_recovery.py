@@ -13,12 +13,12 @@ import psutil
 import pytest
 from tests import zygotes
 from tests.helpers import PATIENCE_S
+from tests.misbehaving import echo
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import fleet
 from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery, SupervisorStatus
 from toolcell.supervisor import runtime_of
-from toolcell.testing.misbehaving import echo
 
 
 def test_the_first_deaths_cost_no_time_and_then_pauses_double_up_to_a_cap() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests import misbehaving
 
 from toolcell import Capability, RecentJournal, Record, Session, Supervisor, ToolContext, tool
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.prometheus import exposition
-from toolcell.testing import misbehaving
 
 MIB = 1024 * 1024
 

@@ -3,13 +3,12 @@
     from toolcell.testing import context, run_tool
 
 `context` makes a ToolContext for a unit test, without any process; `run_tool` runs one tool in a real cell. Besides:
-backends that record their calls, a check for leftovers, tools that misbehave (`toolcell.testing.misbehaving`) and tools
-that probe the sandbox (`toolcell.testing.probes`). A cell can import the last two, so they need no shipping.
+backends that record their calls, and a check for leftovers.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers know this name; a cell that imports the probes must not import the rest
+TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
     from .backends import DictHttp, DictWeb, ListChannel, ListMemory
     from .contexts import RecordedContext, Recorder, context

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import anyio
 import pytest
 from pydantic import BaseModel, Field
+from tests import misbehaving
 from tests.helpers import PATIENCE_S
 
 import toolcell.blocking
@@ -35,7 +36,6 @@ from toolcell import (
     tool,
 )
 from toolcell.session import core_of
-from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving
 from tests.helpers import until
 
 from toolcell import (
@@ -24,7 +25,6 @@ from toolcell import (
     ToolResult,
     tool,
 )
-from toolcell.testing import misbehaving
 
 pytestmark = pytest.mark.anyio
 READ, WRITE = {Capability.READ}, {Capability.WRITE}

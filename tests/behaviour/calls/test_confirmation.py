@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.helpers import until
+from tests.misbehaving import call_number, frame_of, write_frames
 
 import toolcell.blocking
 from toolcell import (
@@ -34,7 +35,6 @@ from toolcell import (
 )
 from toolcell.supervisor import runtime_of
 from toolcell.testing import contexts
-from toolcell.testing.misbehaving import call_number, frame_of, write_frames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Supervise = Callable[..., Supervisor]

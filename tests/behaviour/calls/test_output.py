@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving
 from tests.helpers import PATIENCE_S
 
 import toolcell.blocking
@@ -41,7 +42,6 @@ from toolcell import (
 from toolcell.dispatch.streams import WAITING_BYTES, OutputListener
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell_tools.context import HostContext
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

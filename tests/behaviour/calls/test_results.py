@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests import misbehaving
 
 from toolcell import (
     Artifact,
@@ -25,7 +26,6 @@ from toolcell import (
 )
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell_tools import ImageBlock, TextBlock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.misbehaving import call_number, frame_of, write_frames
 
 from toolcell import (
     Capability,
@@ -26,7 +27,6 @@ from toolcell import (
     transfer_to,
 )
 from toolcell.testing.backends import ListChannel
-from toolcell.testing.misbehaving import call_number, frame_of, write_frames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 

@@ -12,10 +12,15 @@ import anyio
 
 from toolcell import Session, Supervisor, ToolContext, tool
 from toolcell.store.journal import log
-from toolcell.testing import misbehaving
+
+
+def echo(value: object = None) -> object:
+    """Return `value`."""
+    return value
+
 
 JOURNAL_BYTES, SEGMENTS, SYNC_S = 1024 * 1024, 128, 0.01
-KEPT = tool(misbehaving.echo, name="kept", lifetime="session")
+KEPT = tool(echo, name="kept", lifetime="session")
 
 
 @tool(needs={"write"})
@@ -42,7 +47,7 @@ async def ask_once_each(session: Session, first: int) -> None:
 
 
 async def main(state: str, workspace: str, first: int) -> None:
-    supervisor = Supervisor([misbehaving.echo, KEPT, append], state=state, max_cells=4, journal_bytes=JOURNAL_BYTES)
+    supervisor = Supervisor([echo, KEPT, append], state=state, max_cells=4, journal_bytes=JOURNAL_BYTES)
     async with supervisor, anyio.create_task_group() as tasks:
         for name in ("a", "b", "c"):
             session = await supervisor.open_session("worker", workspace=workspace, session_id=name)

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests import programs
+from tests import misbehaving, programs
 
 from toolcell import Supervisor
 from toolcell.store.journal.chain import JournalEntry
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.journal.segments import KIND, closed_segments
 from toolcell.store.state import StateDirectory
-from toolcell.testing import misbehaving
 
 from .load import JOURNAL_BYTES, append
 
@@ -61,9 +60,12 @@ async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, w
     program = (
         "import sys, anyio\n"
         "from toolcell import Supervisor\n"
-        "from toolcell.testing import misbehaving\n"
+        "def sleep_for_ever():\n"
+        '    """Sleep without end."""\n'
+        "    import time\n"
+        "    time.sleep(10_000)\n"
         "async def main():\n"
-        "    async with Supervisor([misbehaving.sleep_for_ever], state=sys.argv[1], max_cells=1) as supervisor:\n"
+        "    async with Supervisor([sleep_for_ever], state=sys.argv[1], max_cells=1) as supervisor:\n"
         "        session = await supervisor.open_session('worker', workspace=sys.argv[2])\n"
         "        async with anyio.create_task_group() as tasks:\n"
         "            for name in ('runs', 'waits'):\n"

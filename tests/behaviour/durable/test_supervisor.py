@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests import misbehaving
 
 from toolcell import (
     ConfigError,
@@ -21,7 +22,6 @@ from toolcell import (
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 Supervise = Callable[..., Supervisor]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import probes
 
 from toolcell import (
     Capability,
@@ -30,7 +31,6 @@ from toolcell import (
 )
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell.testing import probes
 from toolcell.testing.backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 pytestmark = pytest.mark.anyio

@@ -17,6 +17,7 @@ import anyio
 import pytest
 from tests.backends.http.conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
 from tests.journal.test_redaction import spellings
+from tests.probes import ask as forge
 
 from toolcell import (
     BrokeredHttp,
@@ -38,7 +39,6 @@ from toolcell import (
     load_config,
     tool,
 )
-from toolcell.testing.probes import ask as forge
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 HTTP = {Capability.HTTP}

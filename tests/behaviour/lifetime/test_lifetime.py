@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving
 from tests.helpers import PATIENCE_S
 
 from toolcell import Cancelled, SandboxUnavailableError, Session, Supervisor, ToolContext, ToolResult, UsageError
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell_tools.toolsets import StaticToolset
 
 pytestmark = pytest.mark.anyio

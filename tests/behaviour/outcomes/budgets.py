@@ -28,7 +28,9 @@ from toolcell import (
     Supervisor,
     tool,
 )
-from toolcell.testing import misbehaving as m
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # for `tests`
+from tests import misbehaving as m
 
 MIB = 1024 * 1024
 PATIENCE_S = 120.0

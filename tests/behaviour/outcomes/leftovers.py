@@ -11,14 +11,17 @@ import os
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
 import psutil
 
 from toolcell import RecentJournal, Supervisor, Tool, tool
-from toolcell.testing import misbehaving as m
 from toolcell.testing.residue import Residue
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # for `tests`
+from tests import misbehaving as m
 
 NAME = f"left{os.getpid()}"[:15]
 

@@ -17,12 +17,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 
 from toolcell import Capability, HostNetwork, Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
-from toolcell.testing import misbehaving as m
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # for `tests`
+from tests import misbehaving as m
 
 MIB = 1024 * 1024
 LIMITS = Limits(

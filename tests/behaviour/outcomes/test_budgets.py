@@ -13,11 +13,11 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving as m
 from tests import programs
 
 from toolcell import Capability, HttpReply, HttpRequest, Limits, MemoryRecord, Profile, SessionKind, Supervisor, tool
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving as m
 from toolcell_tools.context import ToolContext
 from toolcell_tools.handles import HttpHandle
 

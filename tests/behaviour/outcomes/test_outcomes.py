@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving as m
 from tests.helpers import PATIENCE_S
 
 from toolcell import (
@@ -34,7 +35,6 @@ from toolcell import (
     ToolResult,
     tool,
 )
-from toolcell.testing import misbehaving as m
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 MIB = 1024 * 1024

@@ -24,12 +24,12 @@ from types import FrameType
 from typing import Any
 
 import anyio
+from tests.misbehaving import send_random_bytes
 
 import toolcell
 from toolcell import Capability, Session, Supervisor, ToolContext, tool
 from toolcell.pool.recovery import Recovery
 from toolcell.supervisor import runtime_of
-from toolcell.testing.misbehaving import send_random_bytes
 from toolcell_sandbox.kernel import syscalls
 
 POOL, OURS = f"{os.path.dirname(toolcell.__file__)}/pool/", "/toolcell"

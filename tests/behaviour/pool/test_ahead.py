@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
+from tests import misbehaving
 from tests.helpers import until
 
 from toolcell import LimitExceeded, Limits, Profile, Session, Supervisor, tool
 from toolcell.pool.cell import Cell
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 
 ROUNDS = 16  # of runner/cell.py
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from tests import programs, zygotes
+from tests import misbehaving, programs, zygotes
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import (
@@ -31,7 +31,6 @@ from toolcell import (
 )
 from toolcell.pool import pool as pool_module
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListMemory
 from toolcell.testing.residue import cgroups_of
 from toolcell.wire.frames import encode
@@ -39,6 +38,7 @@ from toolcell.wire.messages import Prepare, to_fields
 from toolcell.wire.protocol import ZYGOTE_LIMITS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
+ROOT = Path(__file__).parents[3]
 TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
 
 
@@ -196,7 +196,8 @@ def test_when_the_supervisor_is_killed_every_process_ends(tmp_path: Path) -> Non
     program = """
         import sys, anyio, psutil
         from toolcell import Supervisor
-        from toolcell.testing import misbehaving
+        sys.path.insert(0, sys.argv[2])
+        from tests import misbehaving
 
         async def main() -> None:
             tools = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.ignore_every_signal]
@@ -213,7 +214,7 @@ def test_when_the_supervisor_is_killed_every_process_ends(tmp_path: Path) -> Non
 
         anyio.run(main)
     """
-    supervisor = programs.start([sys.executable, "-I", "-c", textwrap.dedent(program), str(tmp_path)])
+    supervisor = programs.start([sys.executable, "-I", "-c", textwrap.dedent(program), str(tmp_path), str(ROOT)])
     try:
         with supervisor.stdout as stdout:
             pids = [int(word) for word in stdout.readline().split()]
@@ -240,13 +241,12 @@ async def test_a_new_supervisor_sweeps_away_the_cgroups_of_one_that_was_killed(
 ) -> None:
     program = """
         import os, sys, anyio
-        from toolcell import Supervisor
-        from toolcell.testing import misbehaving
+        from toolcell import Supervisor, base_tools
 
         async def main() -> None:
-            async with Supervisor(tools=[misbehaving.echo]) as supervisor:
+            async with Supervisor(tools=base_tools()) as supervisor:
                 session = await supervisor.open_session("main", workspace=sys.argv[1])
-                await session.call("echo")
+                (await session.call("shell", {"command": "true"})).unwrap()
                 os.kill(os.getpid(), 9)
 
         anyio.run(main)

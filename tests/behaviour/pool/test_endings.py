@@ -11,7 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import misbehaving
 from tests.helpers import PATIENCE_S
+from tests.misbehaving import echo
 
 from toolcell import (
     Capability,
@@ -26,8 +28,6 @@ from toolcell import (
 )
 from toolcell.pool.cell import State
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
-from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.errors import SandboxError
 

@@ -14,8 +14,9 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from tests import zygotes
+from tests import probes, zygotes
 from tests.helpers import PATIENCE_S, until
+from tests.misbehaving import echo, flood_with_progress
 
 from toolcell import (
     Capability,
@@ -41,8 +42,6 @@ from toolcell.pool.fleet import MOST_ASKED
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.supervisor import runtime_of
-from toolcell.testing import probes
-from toolcell.testing.misbehaving import echo, flood_with_progress
 from toolcell.wire.messages import Ready
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

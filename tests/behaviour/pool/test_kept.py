@@ -10,10 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.helpers import until
+from tests.misbehaving import echo
 
 from toolcell import Crashed, Overloaded, Session, Supervisor, Timeout, ToolResult, tool
 from toolcell.supervisor import runtime_of
-from toolcell.testing.misbehaving import echo
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 counted: list[int] = []

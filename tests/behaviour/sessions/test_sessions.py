@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import misbehaving
 from tests.helpers import until
 
 from toolcell import (
@@ -23,7 +24,6 @@ from toolcell import (
 )
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = pytest.mark.anyio

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.misbehaving import call_number, frame_of
 
 from toolcell import Profile, ProxyNetwork, Supervisor, ToolContext, tool
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
@@ -53,8 +54,6 @@ async def test_no_state_of_a_descriptor_reaches_the_next_call(workspace: Path) -
 @tool
 def leave_half_a_frame(ctx: ToolContext) -> None:
     """Answer, and leave the beginning of a large frame after the answer, in separate packets (O_DIRECT, pipe(2))."""
-    from toolcell.testing.misbehaving import call_number, frame_of
-
     ctx.progress("now")
     os.write(5, frame_of(16, call_number(), {"output": "mine"}))
     fcntl.fcntl(5, fcntl.F_SETFL, fcntl.fcntl(5, fcntl.F_GETFL) | os.O_DIRECT)

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import probes
 from tests.cluster import placed
 from tests.cluster.test_pool import LocalNodes
 from tests.conftest import small_profiles
@@ -33,7 +34,6 @@ from toolcell.cluster.node import OK
 from toolcell.cluster.pool import ClusterPool
 from toolcell.cluster.terms import NodeTerms
 from toolcell.pool.calling import CallPool, PoolHost
-from toolcell.testing import probes
 from toolcell.testing.backends import DictWeb, ListMemory
 
 pytestmark = pytest.mark.anyio

@@ -3,18 +3,16 @@
 Source: I17
 """
 
-from tests.escape.kit import Scene, receive, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, receive, send
 
 EXPECT = True
 
 
 def attack(scene: Scene) -> object:
-    number = misbehaving.call_number()
+    number = call_number()
     answers = []
     for index, name in enumerate(("memory.search", "memory.sparch")):
-        send(misbehaving.frame_of(20, number, index + 1, name, {}))
+        send(frame_of(20, number, index + 1, name, {}))
         refusal = receive()[4]
         answers.append((refusal["kind"], refusal["message"].replace(name, "")))
     return answers[0] == answers[1]

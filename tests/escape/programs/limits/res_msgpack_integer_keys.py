@@ -7,15 +7,13 @@ import struct
 import time
 
 import msgpack
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, send
 
 EXPECT = Ends("protocol_violation", "key")
 
 
 def attack(scene: Scene) -> object:
-    body = b"\x94\x10" + msgpack.packb(misbehaving.call_number()) + msgpack.packb(dict.fromkeys(range(10000)))
+    body = b"\x94\x10" + msgpack.packb(call_number()) + msgpack.packb(dict.fromkeys(range(10000)))
     send(struct.pack(">I", len(body)) + body)
     time.sleep(1000)
     return "sent"

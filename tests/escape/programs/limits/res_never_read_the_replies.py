@@ -5,9 +5,7 @@ Source: R17; go-judge busy wait
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("timeout")
 TIMEOUT = 0.5
@@ -15,8 +13,8 @@ GRANTS = "memory.read"
 
 
 def attack(scene: Scene) -> object:
-    number = misbehaving.call_number()
+    number = call_number()
     for request in range(1, 200):
-        send(misbehaving.frame_of(20, number, request, "memory.search", {"query": "x" * 60_000, "limit": 5}))
+        send(frame_of(20, number, request, "memory.search", {"query": "x" * 60_000, "limit": 5}))
     time.sleep(1000)
     return "read"

@@ -5,14 +5,12 @@ Source: X24
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("limit_exceeded", "memory")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(17, misbehaving.call_number(), "memory", "MemoryError", {"limit": 1}))
+    send(frame_of(17, call_number(), "memory", "MemoryError", {"limit": 1}))
     time.sleep(1000)
     return "sent"

@@ -5,14 +5,12 @@ Source: own
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("protocol_violation", "bytes: only a request may hold them")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(16, misbehaving.call_number(), {"output": [b"\xff"], "display": ""}))
+    send(frame_of(16, call_number(), {"output": [b"\xff"], "display": ""}))
     time.sleep(1000)
     return "sent"

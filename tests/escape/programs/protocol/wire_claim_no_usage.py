@@ -5,9 +5,7 @@ Source: X25; monty host backstop
 
 import time
 
-from tests.escape.kit import Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, send
 
 EXPECT = "no time"
 MEASURED_CPU_S = 0.15
@@ -18,6 +16,6 @@ def attack(scene: Scene) -> object:
     while time.process_time() < until:
         pass
     payload = {"output": "no time", "display": "", "artifacts": [], "content": [], "values": {}, "usage": {"cpu_s": 0}}
-    send(misbehaving.frame_of(16, misbehaving.call_number(), payload))
+    send(frame_of(16, call_number(), payload))
     time.sleep(1000)
     return "sent"

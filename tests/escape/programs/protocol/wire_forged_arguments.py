@@ -3,16 +3,14 @@
 Source: X03
 """
 
-from tests.escape.kit import Scene, each, receive, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, each, frame_of, receive, send
 
 EXPECT = "execution"
 GRANTS = "memory.read"
 
 
 def attack(scene: Scene) -> object:
-    number = misbehaving.call_number()
+    number = call_number()
     wrong: list[dict[str, object]] = [
         {},
         {"query": 1, "limit": 1},
@@ -24,7 +22,7 @@ def attack(scene: Scene) -> object:
     ]
 
     def ask(index: int) -> str:
-        send(misbehaving.frame_of(20, number, index + 1, "memory.search", wrong[index]))
+        send(frame_of(20, number, index + 1, "memory.search", wrong[index]))
         return str(receive()[4]["kind"])
 
     return each(ask, range(len(wrong)))

@@ -3,9 +3,7 @@
 Source: X03; nono session token
 """
 
-from tests.escape.kit import Scene, each, receive, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, each, frame_of, receive, send
 
 EXPECT = "permission_denied"
 
@@ -22,10 +20,10 @@ def attack(scene: Scene) -> object:
         "",
         "x" * 10_000,
     ]
-    number = misbehaving.call_number()
+    number = call_number()
 
     def ask(index: int) -> str:
-        send(misbehaving.frame_of(20, number, index + 1, names[index], {"text": "x", "query": "x", "limit": 1}))
+        send(frame_of(20, number, index + 1, names[index], {"text": "x", "query": "x", "limit": 1}))
         return str(receive()[4]["kind"])
 
     return each(ask, range(len(names)))

@@ -5,17 +5,15 @@ Source: own
 
 import time
 
-from tests.escape.kit import Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, send
 
 EXPECT = "first"
 INCIDENT = "violation"
 
 
 def attack(scene: Scene) -> object:
-    number = misbehaving.call_number()
+    number = call_number()
     payload = {"output": "first", "display": "", "artifacts": [], "content": [], "values": {}}
-    send(misbehaving.frame_of(16, number, payload) + misbehaving.frame_of(18, number, "late", None))
+    send(frame_of(16, number, payload) + frame_of(18, number, "late", None))
     time.sleep(1000)
     return "sent"

@@ -5,9 +5,7 @@ Source: X09
 
 import time
 
-from tests.escape.kit import Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, send
 
 EXPECT = "mine"
 INCIDENT = "violation"
@@ -15,9 +13,7 @@ INCIDENT = "violation"
 
 def attack(scene: Scene) -> object:
     payload = {"output": "mine", "display": "", "artifacts": [], "content": [], "values": {}}
-    number = misbehaving.call_number()
-    send(
-        misbehaving.frame_of(16, number, payload) + misbehaving.frame_of(16, number + 1, payload | {"output": "forged"})
-    )
+    number = call_number()
+    send(frame_of(16, number, payload) + frame_of(16, number + 1, payload | {"output": "forged"}))
     time.sleep(1000)
     return "sent"

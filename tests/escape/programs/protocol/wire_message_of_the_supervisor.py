@@ -5,14 +5,12 @@ Source: X16
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("protocol_violation", "out of place")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(1, misbehaving.call_number(), "id", "attack", {}, {}))
+    send(frame_of(1, call_number(), "id", "attack", {}, {}))
     time.sleep(1000)
     return "sent"

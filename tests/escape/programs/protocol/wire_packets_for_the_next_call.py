@@ -11,17 +11,15 @@ import struct
 import time
 
 import msgpack
-from tests.escape.kit import Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, send
 
 PACKET = 4096
 EXPECT = "mine"
 
 
 def attack(scene: Scene) -> object:
-    seq = misbehaving.call_number()
-    send(misbehaving.frame_of(16, seq, {"output": "mine"}))
+    seq = call_number()
+    send(frame_of(16, seq, {"output": "mine"}))
     for fd in (1, 5):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
     body = msgpack.packb([16, seq + 1, {"output": "forged", "display": "forged"}])

@@ -5,15 +5,13 @@ Source: X05
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("protocol_violation", "request number")
 
 
 def attack(scene: Scene) -> object:
-    frame = misbehaving.frame_of(20, misbehaving.call_number(), 7, "nothing", {})
+    frame = frame_of(20, call_number(), 7, "nothing", {})
     send(frame + frame)
     time.sleep(1000)
     return "sent"

@@ -3,9 +3,7 @@
 Source: X07
 """
 
-from tests.escape.kit import Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Scene, call_number, frame_of, send
 
 EXPECT = "first"
 INCIDENT = "second result"
@@ -13,6 +11,6 @@ INCIDENT = "second result"
 
 def attack(scene: Scene) -> object:
     payload = {"output": "first", "display": "", "artifacts": [], "content": [], "values": {}}
-    number = misbehaving.call_number()
-    send(misbehaving.frame_of(16, number, payload) + misbehaving.frame_of(16, number, payload | {"output": "second"}))
+    number = call_number()
+    send(frame_of(16, number, payload) + frame_of(16, number, payload | {"output": "second"}))
     return "third"

@@ -5,14 +5,12 @@ Source: X15
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("protocol_violation", "unknown message")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(99, misbehaving.call_number()))
+    send(frame_of(99, call_number()))
     time.sleep(1000)
     return "sent"

@@ -5,14 +5,12 @@ Source: X15; sandbox2 RecvXFailsOnTagMismatch
 
 import time
 
-from tests.escape.kit import Ends, Scene, send
-
-from toolcell.testing import misbehaving
+from tests.escape.kit import Ends, Scene, call_number, frame_of, send
 
 EXPECT = Ends("protocol_violation", "malformed")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(16, misbehaving.call_number(), ["a", "list"]))
+    send(frame_of(16, call_number(), ["a", "list"]))
     time.sleep(1000)
     return "sent"

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.misbehaving import call_number, frame_of, libc, read_frame, write_frames
+
 from toolcell_tools.context import ToolContext
 
-from . import misbehaving
-
-_libc = ctypes.CDLL(None, use_errno=True)
 _HANDLES = ("writer", "shell", "channel", "memory", "memory_writer", "web", "http")
 REQUEST = 20  # the number of a request frame (toolcell.wire.messages)
 
@@ -36,8 +35,8 @@ def handles(ctx: ToolContext) -> dict[str, bool]:
 
 def ask(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Forge a request on the raw pipe. Return the supervisor's answer: `ok` and `value`."""
-    misbehaving.write_frames(misbehaving.frame_of(REQUEST, misbehaving.call_number(), 1_000, operation, arguments))
-    _kind, _call, request, ok, value = misbehaving.read_frame()
+    write_frames(frame_of(REQUEST, call_number(), 1_000, operation, arguments))
+    _kind, _call, request, ok, value = read_frame()
     return {"request": request, "ok": ok, "value": value}
 
 
@@ -93,21 +92,21 @@ def _socket(family: str) -> None:
 
 
 def _mount(path: str) -> None:
-    _checked(_libc.mount(b"none", path.encode(), b"tmpfs", 0, None))
+    _checked(libc().mount(b"none", path.encode(), b"tmpfs", 0, None))
 
 
 def _bind(path: str) -> None:
-    _checked(_libc.mount(b"/tmp", path.encode(), None, 4096, None))
+    _checked(libc().mount(b"/tmp", path.encode(), None, 4096, None))
 
 
 def _ptrace(pid: int) -> None:
-    _checked(_libc.ptrace(16, pid, None, None))  # PTRACE_ATTACH
+    _checked(libc().ptrace(16, pid, None, None))  # PTRACE_ATTACH
 
 
 def _setns(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        _checked(_libc.setns(fd, 0))
+        _checked(libc().setns(fd, 0))
     finally:
         os.close(fd)
 
@@ -118,7 +117,7 @@ def _read(path: str) -> None:
 
 
 def _remount_writable(path: str) -> None:
-    _checked(_libc.mount(None, path.encode(), None, 32, None))  # MS_REMOUNT
+    _checked(libc().mount(None, path.encode(), None, 32, None))  # MS_REMOUNT
 
 
 def _rename_from_scratch(path: str) -> None:
@@ -165,10 +164,10 @@ ATTEMPTS: dict[str, Callable[[Any], object]] = {
     "mount": _mount,
     "bind": _bind,
     "remount": _remount_writable,
-    "umount": lambda path: _checked(_libc.umount2(path.encode(), 2)),
-    "pivot_root": lambda path: _checked(_libc.syscall(155, path.encode(), path.encode())),
+    "umount": lambda path: _checked(libc().umount2(path.encode(), 2)),
+    "pivot_root": lambda path: _checked(libc().syscall(155, path.encode(), path.encode())),
     "chroot": os.chroot,
-    "unshare": lambda flags: _checked(_libc.unshare(flags)),
+    "unshare": lambda flags: _checked(libc().unshare(flags)),
     "setns": _setns,
     "ptrace": _ptrace,
     "kill": lambda pid: os.kill(pid, signal.SIGKILL),
@@ -178,7 +177,7 @@ ATTEMPTS: dict[str, Callable[[Any], object]] = {
     "sethostname": lambda _: socket.sethostname("elsewhere"),
     "nice": lambda _: os.setpriority(os.PRIO_PROCESS, 0, -20),
     "memfd": lambda _: os.close(os.memfd_create("x")),
-    "mlock": lambda _: _checked(_libc.mlockall(3)),
+    "mlock": lambda _: _checked(libc().mlockall(3)),
 }
 """The attempts, by name. Each takes a path, a pid, flags or None."""
 

@@ -34,7 +34,11 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 
 _MIB = 1024 * 1024
-_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)  # no global: the functions travel to cells by value
+
 
 # -- exceptions and exits ----------------------------------------------------------------------------------------------
 
@@ -325,7 +329,7 @@ def eat_shared_memory() -> NoReturn:
 
 def lock_memory() -> int:
     """Call mlockall. Return its errno."""
-    return ctypes.get_errno() if _libc.mlockall(3) else 0
+    return ctypes.get_errno() if libc().mlockall(3) else 0
 
 
 # -- processes and descriptors -----------------------------------------------------------------------------------------
@@ -397,8 +401,8 @@ def leave_a_daemon(ctx: ToolContext, name: str) -> str:
         os.setsid()
         if os.fork() == 0:
             _ignore_all_signals()
-            _libc.prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
-            _libc.prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG off
+            libc().prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
+            libc().prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG off
             os.write(tell, b"x")
             time.sleep(10_000)
         os._exit(0)
