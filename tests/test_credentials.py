@@ -11,8 +11,8 @@ import cloudpickle
 import pytest
 
 from toolcell import BrokeredHttp, Credential, Supervisor, UsageError, tool
-from toolcell.backends.errors import NotConfigured
 from toolcell.backends.http.client import headers_for
+from toolcell.backends.protocols import NotConfigured
 from toolcell.rules.credentials import parse_origin
 
 from .backends.http.conftest import TOKEN

@@ -11,6 +11,9 @@ TYPE_CHECKING = False  # type checkers know this name; an import of typing would
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from toolcell.backends.channels.console import LogChannel
+    from toolcell.backends.channels.in_process import CallbackChannel, ChannelQuestion, InMemoryChannel, ShownMessage
+    from toolcell.backends.protocols import BackendError
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
     from toolcell.rules.circuit_breaker import CircuitBreaker
@@ -148,13 +151,9 @@ if TYPE_CHECKING:
     from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
     from .agents import AgentRun, agent_tool, delegate
-    from .backends.channels.callback import CallbackChannel
     from .backends.channels.console import ConsoleChannel
-    from .backends.channels.in_memory import ChannelQuestion, InMemoryChannel, ShownMessage
-    from .backends.channels.log import LogChannel
     from .backends.channels.webhook import WebhookChannel
     from .backends.embedding import Embedder, LocalEmbedder
-    from .backends.errors import BackendError
     from .backends.http.client import BrokeredHttp
     from .backends.lancedb_memory import LanceDBMemory
     from .backends.memory import SQLiteMemory
@@ -241,18 +240,15 @@ _HOMES = {
     "toolcell.store.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),
-    "toolcell.backends.channels.callback": "CallbackChannel",
-    "toolcell.backends.channels.console": "ConsoleChannel",
-    "toolcell.backends.channels.in_memory": "ChannelQuestion InMemoryChannel ShownMessage",
-    "toolcell.backends.channels.log": "LogChannel",
+    "toolcell.backends.channels.console": "ConsoleChannel LogChannel",
+    "toolcell.backends.channels.in_process": "CallbackChannel ChannelQuestion InMemoryChannel ShownMessage",
     "toolcell.backends.channels.webhook": "WebhookChannel",
     "toolcell.backends.embedding": "Embedder LocalEmbedder",
-    "toolcell.backends.errors": "BackendError",
     "toolcell.backends.http.client": "BrokeredHttp",
     "toolcell.backends.lancedb_memory": "LanceDBMemory",
     "toolcell.backends.memory": "SQLiteMemory",
     "toolcell.backends.protocols": (
-        "Channel FullChannel HttpClient HttpReply HttpRequest MemoryStore SearchProvider WebClient"
+        "BackendError Channel FullChannel HttpClient HttpReply HttpRequest MemoryStore SearchProvider WebClient"
     ),
     "toolcell.backends.search": "BraveSearch SearXNG StaticSearch TavilySearch",
     "toolcell.backends.web": "PublicWeb",

@@ -21,9 +21,9 @@ from tests.helpers import PATIENCE_S, until
 
 from toolcell import Credential
 from toolcell.backends import BrokeredHttp, HttpReply, HttpRequest, Unreachable
+from toolcell.backends.addresses import parse_url
 from toolcell.backends.body import PIECE, Body
-from toolcell.backends.guard import parse_url
-from toolcell.backends.pinned import HEAD_BYTES, Pinned
+from toolcell.backends.exchange import HEAD_BYTES, Pinned
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.backends.links import MOST_LINKS, links_in
+from toolcell.backends.web import MOST_LINKS, links_in
 
 URL = "https://site.example.org/dir/page?q=1"
 

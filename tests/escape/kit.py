@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import msgpack
-from tests.misbehaving import call_number, frame_of
+from tests.misbehaving import call_number as call_number
+from tests.misbehaving import frame_of as frame_of
 
 from toolcell_sandbox.kernel.syscalls import attempt
 

@@ -13,7 +13,7 @@ import pytest
 
 from toolcell import Embedder, LocalEmbedder, MemoryKind, SQLiteMemory, Supervisor, base_tools, load_config
 from toolcell.backends import MemoryRecord
-from toolcell.backends.vectors import VectorCache, VectorTable, packed, unit
+from toolcell.backends.vector_index import VectorCache, VectorTable, packed, unit
 
 pytestmark = pytest.mark.anyio
 FACTS = {

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcell import Credential
-from toolcell.backends.errors import NotConfigured
 from toolcell.backends.http.client import headers_for
+from toolcell.backends.protocols import NotConfigured
 from toolcell.rules.redaction import CREDENTIAL, WINDOW_BYTES, Redaction
 
 TOKEN = "tok-3nOfThe/Service+2026=="

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell_sandbox import CellProfile, HostNetwork, NoNetwork, ProxyNetwork
 from toolcell_sandbox.network import Network, common, covered, from_wire, is_narrower, to_wire
 

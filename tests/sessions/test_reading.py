@@ -6,7 +6,7 @@ import pytest
 
 from toolcell import UsageError
 from toolcell.backends import FetchedPage, NotConfigured, OutsideRules, SearchHit
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell.sessions.reading import MOST_GIVEN, MOST_SEEN, RuledWeb, SeenLinks
 from toolcell.testing import DictWeb
 

@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolcell.backends.errors import BackendError, NotConfigured, OutsideRules, Refused, Unreachable
     from toolcell.backends.http.client import BrokeredHttp
     from toolcell.backends.memory import SQLiteMemory
     from toolcell.backends.protocols import (
+        BackendError,
         Channel,
         ChannelMessage,
         FetchedPage,
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
         HttpRequest,
         MemoryRecord,
         MemoryStore,
+        NotConfigured,
+        OutsideRules,
+        Refused,
         SearchHit,
         SearchProvider,
+        Unreachable,
         WebClient,
     )
     from toolcell.backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
@@ -59,7 +63,6 @@ _MODULES = {
     "BrokeredHttp": "http.client",
     "PublicWeb": "web",
     "SQLiteMemory": "memory",
-    **dict.fromkeys(("BackendError", "NotConfigured", "OutsideRules", "Refused", "Unreachable"), "errors"),
     **dict.fromkeys(("BraveSearch", "SearXNG", "StaticSearch", "TavilySearch"), "search"),
 }
 

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from toolcell.backends.errors import Unreachable
+from toolcell.backends.protocols import Unreachable
 
 __all__ = ["FREE_BYTES", "Body"]
 

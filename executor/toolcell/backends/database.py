@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from toolcell.backends.errors import NotConfigured
+from toolcell.backends.protocols import NotConfigured
 
 __all__ = ["open_database", "transaction"]
 

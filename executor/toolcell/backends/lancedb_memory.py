@@ -16,12 +16,11 @@ from typing import Any, Final
 
 import msgpack
 
-from toolcell.backends.closing import ClosedByWith
 from toolcell.backends.embedding import Embedder
-from toolcell.backends.errors import BackendError, Unreachable
-from toolcell.backends.protocols import MemoryRecord
+from toolcell.backends.protocols import BackendError, MemoryRecord, Unreachable
 from toolcell.backends.records import (
     MAX_LIMIT,
+    ClosedByWith,
     checked_id,
     checked_namespace,
     checked_record,

@@ -14,14 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolcell.backends.closing import ClosedByWith
 from toolcell.backends.database import open_database, transaction
 from toolcell.backends.embedding import Embedder
-from toolcell.backends.errors import BackendError, Unreachable
-from toolcell.backends.fusion import fused
-from toolcell.backends.protocols import MemoryRecord
+from toolcell.backends.protocols import BackendError, MemoryRecord, Unreachable
 from toolcell.backends.records import (
     MAX_LIMIT,
+    ClosedByWith,
     checked_id,
     checked_namespace,
     checked_record,
@@ -30,12 +28,13 @@ from toolcell.backends.records import (
     words_of,
 )
 from toolcell.backends.threads import Threads
+from toolcell.backends.vector_index import fused
 from toolcell.errors import ArgumentError
 from toolcell.rules.misuse import count
 from toolcell.rules.misuse import path as checked_path
 
 if TYPE_CHECKING:
-    from toolcell.backends.meaning import MeaningIndex
+    from toolcell.backends.vector_index import MeaningIndex
 
 __all__ = ["SQLiteMemory"]
 
@@ -181,7 +180,7 @@ class SQLiteMemory(ClosedByWith):
         tags = json.dumps(record.tags, ensure_ascii=False)
         vector = b""
         if self._meaning is not None:
-            from toolcell.backends.meaning import text_to_embed
+            from toolcell.backends.vector_index import text_to_embed
 
             vector = self._meaning.vector(text_to_embed(record.text, record.tags))
         row = (namespace, room_of(namespace), record.id, record.text, record.kind, tags, record.created_at)
@@ -224,7 +223,7 @@ class _Full(Exception):
 
 def _index_of(embedder: Embedder, run: Any) -> "MeaningIndex":
     try:
-        from toolcell.backends.meaning import MeaningIndex
+        from toolcell.backends.vector_index import MeaningIndex
     except ImportError:
         raise ArgumentError("An embedder needs numpy. Install it: pip install 'toolcell[embed]'.") from None
     if not isinstance(embedder, Embedder):  # pyright: ignore[reportUnnecessaryIsInstance]

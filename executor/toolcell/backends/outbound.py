@@ -10,8 +10,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from toolcell.backends.errors import Unreachable
-from toolcell.backends.guard import Address, Target
+from toolcell.backends.addresses import Address, Target
+from toolcell.backends.protocols import Unreachable
 from toolcell.backends.threads import Threads, Turns
 from toolcell.errors import ArgumentError
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from toolcell_tools.handles import ChannelMessage, FetchedPage, MemoryRecord, SearchHit
 
 __all__ = [
+    "BackendError",
     "Channel",
     "ChannelMessage",
     "FetchedPage",
@@ -21,8 +22,12 @@ __all__ = [
     "HttpRequest",
     "MemoryRecord",
     "MemoryStore",
+    "NotConfigured",
+    "OutsideRules",
+    "Refused",
     "SearchHit",
     "SearchProvider",
+    "Unreachable",
     "WebClient",
 ]
 
@@ -153,3 +158,23 @@ class HttpClient(Protocol):
     async def send(self, request: HttpRequest) -> HttpReply:
         """Send one request and return the reply, even if it is a redirect: the caller decides whether to follow it."""
         ...
+
+
+class BackendError(Exception):
+    """A backend could not carry out an operation. The message has no stack trace, no path and no internal address."""
+
+
+class Refused(BackendError):
+    """The request is not acceptable. The same request would be refused again."""
+
+
+class OutsideRules(Refused):
+    """The rules of the session's profile do not allow the request. Nothing was sent."""
+
+
+class NotConfigured(BackendError):
+    """The operation needs a setting or a component that the backend lacks."""
+
+
+class Unreachable(BackendError):
+    """The other side did not answer in time, or sent an unusable answer. The same request may work later."""

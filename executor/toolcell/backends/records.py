@@ -1,19 +1,21 @@
-"""The limits of memory records, and the names under which the stores keep them."""
+"""What the memory stores share: the limits of records, the names under which they are kept, and the `with` block."""
 
 import json
 import re
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.protocols import MemoryRecord
+from toolcell.backends.protocols import MemoryRecord, Refused
 
 __all__ = [
     "MAX_LIMIT",
+    "ClosedByWith",
     "checked_id",
     "checked_namespace",
     "checked_record",
@@ -91,3 +93,19 @@ def _bytes(text: str, what: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError:
         raise Refused(f"The {what} holds half a surrogate pair, which is not Unicode text. Leave it out.") from None
+
+
+class ClosedByWith(ABC):
+    """Calls `close` at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the store holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

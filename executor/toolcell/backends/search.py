@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, ClassVar, Final, cast
 from urllib.parse import quote
 
-from toolcell.backends.errors import Refused, Unreachable
-from toolcell.backends.guard import Target, parse_url
+from toolcell.backends.addresses import Target, parse_url
 from toolcell.backends.http.client import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
-from toolcell.backends.protocols import HttpRequest, SearchHit
+from toolcell.backends.protocols import HttpRequest, Refused, SearchHit, Unreachable
 from toolcell.backends.threads import Threads
 from toolcell.errors import ArgumentError
 from toolcell.rules.credentials import Credential

@@ -7,10 +7,9 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
+from toolcell.backends.protocols import Unreachable
 from toolcell.wire import forks
 from toolcell_tools.interrupts import Escaped
-
-from .errors import Unreachable
 
 __all__ = [
     "FILES",

@@ -11,18 +11,30 @@ from urllib.parse import quote
 
 import anyio
 
-from toolcell.backends.errors import NotConfigured, Refused, Unreachable
-from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
+from toolcell.backends.addresses import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
-from toolcell.backends.protocols import FetchedPage, SearchHit, SearchProvider
+from toolcell.backends.protocols import FetchedPage, NotConfigured, Refused, SearchHit, SearchProvider, Unreachable
 from toolcell.errors import ArgumentError
 from toolcell.rules import misuse
 from toolcell.rules.credentials import Credential, credentials_of
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply
+import html
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+from urllib.parse import urljoin
 
-__all__ = ["MAX_BODY", "PublicWeb"]
+from toolcell.backends.addresses import MAX_URL
+
+__all__ = [
+    "MAX_BODY",
+    "MOST_LINKS",
+    "PublicWeb",
+    "links_in",
+]
 
 MAX_BODY = 32 * 1024 * 1024
 _MAX_QUERY = 1000
@@ -150,3 +162,70 @@ def _any(url: str) -> None:
 def _page(target: Target, reply: "ExchangeReply") -> FetchedPage:
     omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
     return FetchedPage(target.url, reply.status, reply.header("content-type")[:256], reply.body, omitted)
+
+
+# The supervisor finds the links in a fetched page, not the cell that asked for the page. Only patterns of linear time
+# are used, on pieces of the text: the page is hostile, and the interpreter's lock is held while a piece is read. A link
+# in a comment or a script counts too: the page's author wrote it either way.
+MOST_LINKS: Final = 2_000
+"""The most links that are taken from a page, the first ones."""
+_MOST_TRIED = 10 * MOST_LINKS  # to read one takes 15 µs
+_MOST_READ = 1_000_000
+"""The most characters that are resolved, in links and their base: long ones take up to 5 ms each."""
+_PIECE = 256 * 1024
+_LINK = re.compile(
+    r"""\b(?:href|src)\s{0,8}=\s{0,8}(?:"([^"<>]{1,8192})"|'([^'<>]{1,8192})'|([^\s"'<>]{1,8192}))"""
+    r"""|(https?://[^\s"'<>\\^`{|}]{1,8192})""",
+    re.IGNORECASE,
+)
+_BASE = re.compile(r"""<base\b[^<>]{0,256}?\bhref\s{0,8}=\s{0,8}["']?([^\s"'<>]{1,8192})""", re.IGNORECASE)
+_HEAD = 64 * 1024  # where a <base> is looked for
+_ENDS = ".,;:!?'*_"  # punctuation after a URL in running text
+
+
+def links_in(body: bytes, url: str) -> list[Target]:
+    """The links of a page at `url`, normalised, without duplicates, at most `MOST_LINKS`. Blocking."""
+    text = body.decode("utf-8", "replace")
+    base = _BASE.search(text[:_HEAD])
+    around = urljoin(url, html.unescape(base[1])) if base is not None else url
+    found: dict[str, Target] = {}
+    tried: set[str] = set()
+    room = _MOST_READ
+    for written in islice(_written(text), _MOST_TRIED):
+        if written in tried:
+            continue
+        room -= len(around) + len(written)
+        if room < 0:
+            break
+        tried.add(written)
+        target = _target(around, written)
+        if target is not None:
+            found.setdefault(target.url, target)
+            if len(found) >= MOST_LINKS:
+                break
+    return list(found.values())
+
+
+def _written(text: str) -> Iterator[str]:
+    """The links as the page has them. A URL in running text may end in punctuation, so it is given without it too."""
+    for start in range(0, len(text), _PIECE):
+        for match in _LINK.finditer(text, start, start + _PIECE + MAX_URL):
+            if match.start() >= start + _PIECE:
+                break
+            plain = match[4]
+            if plain is None:
+                yield html.unescape(match[1] or match[2] or match[3])
+                continue
+            plain = html.unescape(plain)
+            yield plain
+            for end in (")", "]"):
+                if end in plain:
+                    yield plain.partition(end)[0].rstrip(_ENDS)
+            yield plain.rstrip(_ENDS)
+
+
+def _target(around: str, written: str) -> Target | None:
+    try:
+        return parse_url(urljoin(around, written.strip()), any_port=True)
+    except (Refused, ValueError):
+        return None

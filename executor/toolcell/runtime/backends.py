@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from toolcell.backends.errors import NotConfigured
+from toolcell.backends.protocols import NotConfigured
 from toolcell.errors import UsageError
 from toolcell.rules.credentials import Credential
 from toolcell.rules.toml import Config

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from toolcell.backends.channels.log import LogChannel
+from toolcell.backends.channels.console import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb

@@ -11,10 +11,9 @@ from hashlib import sha256
 from typing import Any
 
 from toolcell.backends.body import FREE_BYTES
-from toolcell.backends.errors import BackendError, OutsideRules, Refused
 from toolcell.backends.http import Requester
-from toolcell.backends.http.feed import FEED_BYTES
-from toolcell.backends.protocols import MemoryStore, WebClient
+from toolcell.backends.http.event_stream import FEED_BYTES
+from toolcell.backends.protocols import BackendError, MemoryStore, OutsideRules, Refused, WebClient
 from toolcell.backends.records import namespace_of
 from toolcell.rules.redaction import Redaction
 from toolcell.store.journal.redact import arguments_for_journal

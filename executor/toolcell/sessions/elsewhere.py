@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from toolcell.backends.errors import NotConfigured
-from toolcell.backends.protocols import FetchedPage, MemoryRecord, SearchHit
+from toolcell.backends.protocols import FetchedPage, MemoryRecord, NotConfigured, SearchHit
 
 __all__ = ["MEMORY_ON_NODES", "WEB_ON_NODES", "MemoryOnNodes", "WebOnNodes"]
 

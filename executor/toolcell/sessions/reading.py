@@ -9,11 +9,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol, cast
 
-from toolcell.backends.errors import NotConfigured, OutsideRules, Refused
-from toolcell.backends.guard import Target, parse_url
-from toolcell.backends.links import links_in
-from toolcell.backends.protocols import FetchedPage, SearchHit, WebClient
+from toolcell.backends.addresses import Target, parse_url
+from toolcell.backends.protocols import FetchedPage, NotConfigured, OutsideRules, Refused, SearchHit, WebClient
 from toolcell.backends.threads import Threads
+from toolcell.backends.web import links_in
 from toolcell.errors import UsageError
 from toolcell.rules.pages import WebRule, rules_of
 

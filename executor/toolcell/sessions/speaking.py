@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from toolcell.backends.errors import NotConfigured, OutsideRules, Refused
-from toolcell.backends.protocols import Channel
+from toolcell.backends.protocols import Channel, NotConfigured, OutsideRules, Refused
 from toolcell.rules.channel import ChannelPolicy, TokenBucket, allowed_at
 from toolcell_tools.handles import ChannelMessage, ChannelStatus, SentMessage
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from toolcell.backends.errors import Unreachable
-from toolcell.backends.protocols import HttpReply, HttpRequest
+from toolcell.backends.protocols import HttpReply, HttpRequest, Unreachable
 from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
 
 

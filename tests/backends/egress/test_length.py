@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.backends.egress.head import BadHead
-from toolcell.backends.egress.length import Chunked, Counted
+from toolcell.backends.egress.head import BadHead, Chunked, Counted
 
 
 def test_a_counted_body_leaves_out_what_comes_after_it() -> None:

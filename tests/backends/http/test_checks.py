@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell.backends.http.checks import answer_headers, checked_headers, checked_method, rule_for
+from toolcell.backends.protocols import Refused
 from toolcell.rules.hosts import rules_of
 
 RULES = rules_of(["GET,POST https://api.example.com/v1", "GET *.example.org", "GET http://127.0.0.1:8080"])

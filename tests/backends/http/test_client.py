@@ -16,9 +16,9 @@ from tests.helpers import PATIENCE_S, until
 from tests.journal.test_redaction import spellings
 
 from toolcell import BrokeredHttp, Credential, HttpClient, HttpRequest, HttpResponse
-from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
+from toolcell.backends.protocols import BackendError, Refused, Unreachable
 from toolcell.rules.redaction import CREDENTIAL, Redaction
 
 from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback

@@ -23,10 +23,10 @@ from toolcell import (
     ToolResult,
     tool,
 )
+from toolcell.backends.addresses import Address
 from toolcell.backends.egress import connection as connection_module
 from toolcell.backends.egress import gateway as gateway_module
 from toolcell.backends.egress import net
-from toolcell.backends.guard import Address
 from toolcell.pool.pool import Pool
 from toolcell.session import core_of
 

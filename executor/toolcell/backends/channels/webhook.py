@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from toolcell.backends.errors import Refused, Unreachable
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell.backends.http.client import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
-from toolcell.backends.protocols import HttpRequest
+from toolcell.backends.protocols import HttpRequest, Refused, Unreachable
 from toolcell.backends.threads import Threads
 from toolcell.errors import ArgumentError
 from toolcell.rules.credentials import Credential

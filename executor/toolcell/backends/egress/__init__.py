@@ -1,7 +1,7 @@
 """The proxy of `ProxyNetwork`: HTTP and CONNECT, in the supervisor, for one call of one cell at a time.
 
 `gateway` is made once, and makes an `Egress` for each call that connects. `connection` serves one connection, from its
-first byte to its record. `rules` decides what is allowed. `head` and `length` parse without a socket. `net` has the
+first byte to its record. `decision` says what is allowed. `head` parses heads and bodies without a socket. `net` has the
 sockets for both event loops.
 """
 

@@ -10,19 +10,20 @@ from typing import Protocol
 
 import anyio
 
+from toolcell.backends.addresses import Target
+from toolcell.backends.egress.decision import EgressRules, target_of
 from toolcell.backends.egress.head import (
     BadHead,
+    Chunked,
+    Counted,
     RequestHead,
     end_of_head,
     parse_request,
     rewrite_request,
     rewrite_response,
 )
-from toolcell.backends.egress.length import Chunked, Counted
 from toolcell.backends.egress.net import Lookups, connect, linger
-from toolcell.backends.egress.rules import EgressRules, target_of
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import Target
+from toolcell.backends.protocols import Refused
 
 __all__ = ["Connection", "ConnectionOutcome", "answer"]
 

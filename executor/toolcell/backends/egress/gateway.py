@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from toolcell.backends.egress.connection import Connection, ConnectionOutcome, answer
+from toolcell.backends.egress.decision import EgressRules
 from toolcell.backends.egress.net import Lookups, Resolver
-from toolcell.backends.egress.rules import EgressRules
 from toolcell.wire.budget import Account, Charge
 from toolcell_sandbox.network import ProxyNetwork
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import anyio
 
-from toolcell.backends.guard import Address
+from toolcell.backends.addresses import Address
 from toolcell.backends.threads import NoThread, in_thread
 
 __all__ = ["Lookups", "Resolver", "connect", "linger"]

@@ -5,7 +5,6 @@ credentials from the answer.
 """
 
 from toolcell.backends.http.client import BrokeredHttp
-from toolcell.backends.http.requester import Requester
-from toolcell.backends.http.trail import Trail
+from toolcell.backends.http.requester import Requester, Trail
 
 __all__ = ["BrokeredHttp", "Requester", "Trail"]

@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import Target
+from toolcell.backends.addresses import Target
+from toolcell.backends.protocols import Refused
 from toolcell.rules.hosts import METHODS, HttpRule
 
 __all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]

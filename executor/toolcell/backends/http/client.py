@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from toolcell.backends.errors import NotConfigured, Refused, Unreachable
-from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
-from toolcell.backends.http.feed import WholeLines
+from toolcell.backends.addresses import Address, Target, checked_addresses, parse_url
+from toolcell.backends.http.event_stream import WholeLines
 from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
-from toolcell.backends.protocols import HttpReply, HttpRequest
+from toolcell.backends.protocols import HttpReply, HttpRequest, NotConfigured, Refused, Unreachable
 from toolcell.errors import ArgumentError
 from toolcell.rules import misuse
 from toolcell.rules.credentials import Credential, Origin, parse_origin

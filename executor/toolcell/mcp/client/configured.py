@@ -1,7 +1,7 @@
 """The toolset of an MCP server that the settings name."""
 
-from toolcell.backends.errors import Refused
 from toolcell.backends.http.checks import checked_headers
+from toolcell.backends.protocols import Refused
 from toolcell.rules.credentials import Credential
 from toolcell.rules.redaction import SHORTEST
 from toolcell.rules.toml.servers import McpServer

@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.http.checks import rule_for
-from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
+from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest, Refused
 from toolcell.rules.hosts import rules_of
 
 _ID = re.compile(r"[!-~]{1,1024}")  # visible ASCII, as the transport of MCP 2025-11-25 says; the length is ours

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Protocol, cast
 from weakref import WeakValueDictionary
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import parse_url
+from toolcell.backends.addresses import parse_url
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.http.checks import checked_headers
-from toolcell.backends.protocols import HttpClient
+from toolcell.backends.protocols import HttpClient, Refused
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.rules.credentials import Credential

@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from toolcell.backends.errors import NotConfigured
+from toolcell.backends.protocols import NotConfigured
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.preview import printable
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 
+from toolcell.backends.addresses import Address, Target, checked_addresses, parse_url
 from toolcell.backends.egress.head import RequestHead
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
+from toolcell.backends.protocols import Refused
 from toolcell_sandbox.network import ProxyNetwork, covered
 
 __all__ = ["EgressRules", "target_of"]

@@ -1,21 +1,27 @@
-"""A channel in memory, for tests and for programs that show a conversation themselves."""
+"""Channels of the program itself: a conversation in memory, and a channel of functions."""
 
+import inspect
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
-from toolcell.backends.errors import Refused
-from toolcell.errors import UsageError
+from toolcell.backends.protocols import Refused
+from toolcell.errors import ArgumentError, UsageError
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell.wire.budget import MIB, oldest_beyond
 from toolcell_tools.handles import ChannelMessage
 
-__all__ = ["ChannelQuestion", "InMemoryChannel", "ShownMessage"]
+__all__ = [
+    "CallbackChannel",
+    "ChannelQuestion",
+    "InMemoryChannel",
+    "ShownMessage",
+]
 
 MOST: Final = 1_000
 MOST_BYTES: Final = 64 * MIB
@@ -163,3 +169,39 @@ class InMemoryChannel:
             self.messages.popleft()
         if self._on_change is not None:
             self._on_change()
+
+
+_OPERATIONS = ("send_to", "ask", "react", "edit", "pin", "upload", "read", "approve")
+
+
+class CallbackChannel:
+    """Calls functions of the program, plain or async, with the arguments of `FullChannel`'s methods.
+
+    `send(text, *, sender)` is required. Further functions, by name, make `send_to`, `ask`, `react`, `edit`, `pin`,
+    `upload`, `read` and `approve` possible. A plain function runs on the event loop and must not block. `name` is what
+    policies call the channel.
+    """
+
+    def __init__(self, send: Callable[..., object], *, name: str = "", **functions: Callable[..., object]) -> None:
+        unknown = functions.keys() - set(_OPERATIONS)
+        if unknown:
+            raise ArgumentError(f"A channel has no {min(unknown)!r}. It may have {', '.join(_OPERATIONS)}.")
+        for operation, function in {"send": send, **functions}.items():
+            if not callable(function):
+                raise ArgumentError(f"CallbackChannel: {operation} is not a function: {function!r}.")
+        self.name = name
+        self._send = _awaited(send)
+        for operation, function in functions.items():  # an attribute that is not there is an operation that is not
+            setattr(self, operation, _awaited(function))
+
+    async def send(self, text: str, *, sender: str) -> str | None:
+        id = await self._send(text, sender=sender)
+        return id if isinstance(id, str) else None
+
+
+def _awaited(function: Callable[..., object]) -> Callable[..., Awaitable[Any]]:
+    async def call(*args: object, **options: object) -> Any:
+        answer = function(*args, **options)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return call

@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from toolcell import ProxyNetwork
+from toolcell.backends.egress.decision import EgressRules, target_of
 from toolcell.backends.egress.head import RequestHead
 from toolcell.backends.egress.net import Lookups, connect
-from toolcell.backends.egress.rules import EgressRules, target_of
-from toolcell.backends.errors import Refused
+from toolcell.backends.protocols import Refused
 
 
 def tunnel(target: str) -> RequestHead:

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.guard import checked_addresses, is_public, parse_pairs, parse_url
+from toolcell.backends.addresses import checked_addresses, is_public, parse_pairs, parse_url
+from toolcell.backends.protocols import Refused
 
 HOSTILE_URLS = [
     # not http

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import anyio
 
-from toolcell.backends.errors import Refused
+from toolcell.backends.protocols import Refused
 
 __all__ = ["Feed", "Feeds", "WholeLines"]
 

@@ -4,8 +4,8 @@ import anyio
 import pytest
 from tests.helpers import PATIENCE_S
 
-from toolcell.backends.errors import Refused
-from toolcell.backends.http.feed import FEED_BYTES, FEEDS, FETCHES, Feed, Feeds, WholeLines
+from toolcell.backends.http.event_stream import FEED_BYTES, FEEDS, FETCHES, Feed, Feeds, WholeLines
+from toolcell.backends.protocols import Refused
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import quote, urljoin, urlsplit
 
-from toolcell.backends.errors import Refused
+from toolcell.backends.protocols import Refused
 from toolcell.errors import ArgumentError
 
 __all__ = ["Address", "Target", "checked_addresses", "is_public", "parse_pairs", "parse_redirect", "parse_url"]
