@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from toolcell import SessionKind, Supervisor, ToolResult, UsageError, WebhookChannel, base_tools
-from toolcell.cli.mechanisms import IDENTITY, PURPOSE
-from toolcell.cli.promises import PROMISES, PROTECTED_NAMES, VERDICTS, lines
+from toolcell.cli.report_lines import IDENTITY, PURPOSE, promise_lines
 from toolcell.mcp import mcp_toolset
+from toolcell_sandbox.promises import PROMISES, PROTECTED_NAMES, VERDICTS
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
 from .conftest import ALLOWED, Run
@@ -330,5 +330,6 @@ def test_it_says_what_protected_names_rest_on() -> None:
     bare = whole.changed(Mechanism("mount_namespace", "missing"))
     assert PROTECTED_NAMES.verdict(bare.on) == "one layer only"
     assert any(
-        "off  read-only mounts over those that are there (lacks mount_namespace)" in line for line in lines(bare)
+        "off  read-only mounts over those that are there (lacks mount_namespace)" in line
+        for line in promise_lines(bare)
     )

@@ -32,7 +32,7 @@ from toolcell_tools.result import ToolResult
 
 from .demo_tools import TOOLS
 from .doctor import ProbeFailed, probe
-from .mechanisms import IDENTITY, lines
+from .report_lines import IDENTITY, mechanism_lines
 
 RIGHT, WRONG = "✓", "✗"
 LEGEND = f"{RIGHT} before a call: it ended with the expected result or the expected error."
@@ -193,7 +193,7 @@ class Demo:
             report = supervisor.status()
             identity = IDENTITY.get(report.identity, report.identity)
             click.secho(f"\nThe rules that the kernel enforced, as {identity}", bold=True)
-            for line in lines(report):
+            for line in mechanism_lines(report):
                 click.echo(line)
             if self.allow_missing:
                 click.echo(f"  allowed to be missing: {', '.join(self.allow_missing)}")

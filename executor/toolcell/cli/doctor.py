@@ -12,17 +12,20 @@ import click
 
 from toolcell.errors import ConfigError
 from toolcell.rules.credentials import Credential
+from toolcell.rules.policy import PROJECT, PolicyRule, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
 from toolcell.rules.toml.load import load_config
 from toolcell_sandbox.explain import essentials
 from toolcell_sandbox.network import HostNetwork, NoNetwork
+from toolcell_sandbox.promises import PROMISES, PROTECTED_NAMES
 from toolcell_sandbox.report import SandboxReport, by_cure, wholes
 from toolcell_tools.capability import SessionKind
+from toolcell_tools.preview import printable
 
-from . import policies, promises
-from .mechanisms import IDENTITY, lines
+from .report_lines import IDENTITY, mechanism_lines, promise_lines, promise_summary
 
+_ShownRule = dict[str, object]
 PROBE_S = 30.0  # seconds; the probe takes 10 ms
 
 
@@ -83,13 +86,13 @@ def machine() -> dict[str, str]:
 
 def _findings(report: SandboxReport, config: Config | None, kind: str | None) -> dict[str, object]:
     found = {"ok": not report.missing, **machine(), **report.to_wire()}
-    found["promises"] = [promise.to_json(report.on) for promise in promises.PROMISES]
-    found["protected_names"] = promises.PROTECTED_NAMES.to_json(report.on)
+    found["promises"] = [promise.to_json(report.on) for promise in PROMISES]
+    found["protected_names"] = PROTECTED_NAMES.to_json(report.on)
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
         found["credentials"] = {place: [_credential(one) for one in all] for place, all in config.credentials.items()}
         found["mcpServers"] = {name: server.shown for name, server in config.servers.items()}
-        found["policy"] = [*policies.rules(config)]
+        found["policy"] = [*_rules(config)]
         found["profiles"] = {each.value: _shown(config.profiles[each]) for each in _kinds(kind)}
     return found
 
@@ -159,14 +162,14 @@ def _short(report: SandboxReport, config: Config | None) -> Iterator[str]:
     yield f"Running as {IDENTITY.get(report.identity, report.identity)}"
     yield f"{len(report.on)} of {len(report.mechanisms)} mechanisms are on"
     yield from (f"  {each.name}: {each.detail} instead" for each in report.mechanisms if each.state == "substituted")
-    yield from promises.short(report)
+    yield from promise_summary(report)
     if config is not None:
         yield _files(config)
         yield from (f"  {names}: {essentials(profile)}" for names, profile in _profiles(config, None))
         for place, credentials in config.credentials.items():
             yield f"  requests to {place} carry {', '.join(each.header for each in credentials)}"
         yield from (f"  {line}" for line in _servers(config))
-        yield from (f"  {line}" for line in policies.lines(config, only_files=True))
+        yield from (f"  {line}" for line in _rule_lines(config, only_files=True))
     if not report.missing:
         yield "Everything that toolcell requires is here."
     yield "More: toolcell doctor --verbose, --profile KIND, --json"
@@ -177,11 +180,15 @@ def _long(report: SandboxReport, config: Config | None, kind: str | None) -> Ite
     yield f"Linux {about['kernel']} on {about['machine']}, Python {about['python']}"
     yield f"Running as {IDENTITY.get(report.identity, report.identity)}\n"
     yield "What a cell gets from this kernel:"
-    yield from lines(report)
+    yield from mechanism_lines(report)
     yield "\nWhat code in a cell cannot do here, and what that rests on:"
-    yield from promises.lines(report)
+    yield from promise_lines(report)
     yield from [] if config is None else ["", *_profile_lines(config, kind)]
-    yield from [] if config is None or kind is not None else ["\nThe policy:", *_policy_lines(config)]
+    yield from (
+        []
+        if config is None or kind is not None
+        else ["\nThe policy:", *(f"  {line}" for line in _rule_lines(config, only_files=False))]
+    )
     if not report.missing:
         yield "\nEverything that toolcell requires is here."
 
@@ -219,5 +226,38 @@ def _servers(config: Config) -> Iterator[str]:
         yield f"MCP server {name}: {shown.get('command') or shown['url']}{carries}, tools of tier {server.tier.value}"
 
 
-def _policy_lines(config: Config) -> Iterator[str]:
-    return (f"  {line}" for line in policies.lines(config, only_files=False))
+def _rules(config: Config) -> Iterator[_ShownRule]:
+    """Every rule of the policy and every denial of a project, with its conditions and its file."""
+    for name, said in (config.policy or TierPolicy()).listed():
+        yield _shown_rule(name, said, config)
+    for denials in config.denials:
+        for name, said in denials.listed(PROJECT):
+            if name in config.rule_files:
+                yield _shown_rule(name, said, config)
+
+
+def _rule_lines(config: Config, *, only_files: bool) -> Iterator[str]:
+    """A line for each rule, or only for the rules that a file has."""
+    for rule in _rules(config):
+        if rule["file"] or not only_files:
+            conditions = "".join(f", {key} {value}" for key, value in _conditions(rule))
+            origin = "" if only_files or not rule["file"] else f"  ({rule['file']})"
+            yield printable(f"{rule['rule']}: {rule['decision']}{conditions}{origin}")
+
+
+def _shown_rule(name: str, said: str | PolicyRule, config: Config) -> _ShownRule:
+    decision = said.decision if isinstance(said, PolicyRule) else said
+    shown: _ShownRule = {"rule": name, "decision": decision, "file": config.rule_files.get(name, "")}
+    if not isinstance(said, PolicyRule):
+        return shown
+    given = {key: getattr(said, key) for key in ("tool", "tier", "kind", "agent", "channel")}
+    given = {key: str(value) for key, value in given.items() if value}
+    return {**shown, **given, "arguments": dict(said.arguments)}
+
+
+def _conditions(rule: _ShownRule) -> Iterator[tuple[str, str]]:
+    for key, value in rule.items():
+        if isinstance(value, dict):
+            yield from ((name, repr(glob)) for name, glob in cast("dict[str, str]", value).items())
+        elif key not in ("rule", "decision", "file"):
+            yield key, str(value)

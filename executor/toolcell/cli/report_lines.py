@@ -1,10 +1,11 @@
-"""A sandbox report as lines of text, one for each mechanism, with its purpose."""
+"""A sandbox report as lines of text: its mechanisms with their purposes, and the promises that rest on them."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import click
 
+from toolcell_sandbox.promises import PROMISES, PROTECTED_NAMES, VERDICTS, Promise
 from toolcell_sandbox.report import Mechanism, SandboxReport
 
 PURPOSE: Mapping[str, str] = MappingProxyType(
@@ -37,14 +38,14 @@ IDENTITY: Mapping[str, str] = MappingProxyType(
         "userns-root": "root of a container: each cell is in a user namespace of its own",
     }
 )
-_COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
+_STATE_COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
 
 
-def lines(report: SandboxReport) -> Iterator[str]:
+def mechanism_lines(report: SandboxReport) -> Iterator[str]:
     """One line for each mechanism. A mechanism that is off has a second line: its replacement, or the cure."""
     told: dict[str, str] = {}  # each cure, and the first mechanism that needs it
     for mechanism in report.mechanisms:
-        state = click.style(f"{mechanism.state:<11}", fg=_COLOUR[mechanism.state])
+        state = click.style(f"{mechanism.state:<11}", fg=_STATE_COLOUR[mechanism.state])
         purpose = PURPOSE.get(mechanism.name, "")
         detail = f" ({mechanism.detail})" if mechanism.state == "on" and mechanism.detail else ""
         yield f"  {state}  {mechanism.name:<16}  {purpose}{detail}"
@@ -60,3 +61,32 @@ def _more(mechanism: Mechanism, told_at: str) -> Iterator[str]:
         yield f"{word}: {mechanism.detail}"
     if mechanism.cure:
         yield f"cure: {mechanism.cure if told_at == mechanism.name else f'as for {told_at}'}"
+
+
+_VERDICT_COLOUR: dict[str, str] = dict(zip(VERDICTS, ("red", "yellow", "green"), strict=True))
+
+
+def promise_summary(report: SandboxReport) -> Iterator[str]:
+    """The number of promises that two layers keep, and a line for each other promise."""
+    all = [*((str(number), promise) for number, promise in enumerate(PROMISES, 1)), ("+", PROTECTED_NAMES)]
+    weak = [(mark, promise) for mark, promise in all if promise.verdict(report.on) != VERDICTS[2]]
+    yield f"{len(all) - len(weak)} of {len(all)} promises rest on two layers"
+    for mark, promise in weak:
+        verdict = promise.verdict(report.on)
+        lacks = sorted({name for layer in promise.layers for name in layer.lacks(report.on)})
+        yield f"  {mark} {promise.text}: {click.style(verdict, fg=_VERDICT_COLOUR[verdict])} (lacks {', '.join(lacks)})"
+
+
+def promise_lines(report: SandboxReport) -> Iterator[str]:
+    """For each promise, the verdict and the two layers."""
+    for number, promise in enumerate(PROMISES, 1):
+        yield from _promise(str(number), promise, report)
+    yield from _promise("+", PROTECTED_NAMES, report)
+
+
+def _promise(mark: str, promise: Promise, report: SandboxReport) -> Iterator[str]:
+    verdict = promise.verdict(report.on)
+    yield f"  {mark} {promise.text}: {click.style(verdict, fg=_VERDICT_COLOUR[verdict])}"
+    for layer in promise.layers:
+        lacking = "" if layer.is_on(report.on) else f" (lacks {', '.join(layer.lacks(report.on))})"
+        yield f"      {'on ' if not lacking else 'off'}  {layer.text}{lacking}"
