@@ -12,21 +12,18 @@ TYPE_CHECKING = False  # type checkers know this name; a program that only reads
 if TYPE_CHECKING:
     from .attempt import Attempt, Scored
     from .infrastructure import InfrastructureFailure, is_infrastructure
-    from .launch import rollout
-    from .progress import RolloutProgress
-    from .stream import Rollout
-    from .tasks import RolloutTask
-    from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, TrajectoryStep
+    from .launch import Rollout, RolloutProgress, rollout
+    from .trajectory import CallStep, NoteStep, RolloutOutcome, RolloutTask, Trajectory, TrajectoryStep
 
 _HOMES = {
     "Attempt": "attempt",
     "CallStep": "trajectory",
     "InfrastructureFailure": "infrastructure",
     "NoteStep": "trajectory",
-    "Rollout": "stream",
+    "Rollout": "launch",
     "RolloutOutcome": "trajectory",
-    "RolloutProgress": "progress",
-    "RolloutTask": "tasks",
+    "RolloutProgress": "launch",
+    "RolloutTask": "trajectory",
     "Scored": "attempt",
     "Trajectory": "trajectory",
     "TrajectoryStep": "trajectory",
