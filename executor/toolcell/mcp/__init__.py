@@ -5,31 +5,31 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
     from .client.toolset import McpToolset, mcp_toolset
-    from .server.asking import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
+    from .server.access import TokenList
     from .server.bounds import ServerBounds
     from .server.http import HttpOptions, McpApp
+    from .server.input_required import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
+    from .server.offers import Completions, Prompts, Resources
     from .server.server import ToolServer
-    from .server.sources import Completions, Prompts, Resources
-    from .server.tokens import TokenList
 
 _HOME_OF = {
-    "Answers": "server.asking",
-    "Completions": "server.sources",
+    "Answers": "server.input_required",
+    "Completions": "server.offers",
     "HttpOptions": "server.http",
-    "InputRequired": "server.asking",
+    "InputRequired": "server.input_required",
     "McpApp": "server.http",
     "McpToolset": "client.toolset",
-    "Prompts": "server.sources",
-    "Resources": "server.sources",
+    "Prompts": "server.offers",
+    "Resources": "server.offers",
     "ServerBounds": "server.bounds",
-    "TokenList": "server.tokens",
+    "TokenList": "server.access",
     "ToolServer": "server.server",
-    "accepted": "server.asking",
-    "elicitation": "server.asking",
-    "mcp_metadata": "server.asking",
+    "accepted": "server.input_required",
+    "elicitation": "server.input_required",
+    "mcp_metadata": "server.input_required",
     "mcp_toolset": "client.toolset",
-    "roots": "server.asking",
-    "sampling": "server.asking",
+    "roots": "server.input_required",
+    "sampling": "server.input_required",
 }
 
 __all__ = [

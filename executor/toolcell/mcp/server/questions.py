@@ -20,7 +20,7 @@ from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.foreign import check_foreign_schema, compiled
 from toolcell_tools.result import ToolResult
 
-from .asking import QUESTIONS, Answers
+from .input_required import QUESTIONS, Answers
 
 __all__ = [
     "MALFORMED",

@@ -18,8 +18,8 @@ from toolcell.backends.errors import NotConfigured
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.preview import printable
 
+from .notifications import Reports
 from .questions import Questions, put_to_client
-from .reports import Reports
 
 __all__ = [
     "APPROVAL",
