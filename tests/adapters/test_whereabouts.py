@@ -7,8 +7,7 @@ import pytest
 from tests.conftest import Supervise
 
 from toolcell import UsageError
-from toolcell.adapters.foreign import cell_tool
-from toolcell.adapters.whereabouts import located
+from toolcell.adapters.foreign import cell_tool, located
 
 pytestmark = pytest.mark.anyio
 
