@@ -12,25 +12,16 @@ if TYPE_CHECKING:
     from .server.offers import Completions, Prompts, Resources
     from .server.server import ToolServer
 
-_HOME_OF = {
-    "Answers": "server.input_required",
-    "Completions": "server.offers",
-    "HttpOptions": "server.http",
-    "InputRequired": "server.input_required",
-    "McpApp": "server.http",
-    "McpToolset": "client.toolset",
-    "Prompts": "server.offers",
-    "Resources": "server.offers",
-    "ServerBounds": "server.bounds",
-    "TokenList": "server.access",
-    "ToolServer": "server.server",
-    "accepted": "server.input_required",
-    "elicitation": "server.input_required",
-    "mcp_metadata": "server.input_required",
-    "mcp_toolset": "client.toolset",
-    "roots": "server.input_required",
-    "sampling": "server.input_required",
+_HOMES = {
+    "client.toolset": "McpToolset mcp_toolset",
+    "server.access": "TokenList",
+    "server.bounds": "ServerBounds",
+    "server.http": "HttpOptions McpApp",
+    "server.input_required": "Answers InputRequired accepted elicitation mcp_metadata roots sampling",
+    "server.offers": "Completions Prompts Resources",
+    "server.server": "ToolServer",
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Answers",
@@ -55,6 +46,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'toolcell.mcp' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"toolcell.mcp.{_HOME_OF[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     return value

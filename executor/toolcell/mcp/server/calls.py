@@ -17,7 +17,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
-from toolcell.store.approvals import Approvals, Approved, Denied
+from toolcell.store.approvals import Approvals, Denied
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 
@@ -31,6 +31,7 @@ from .client_approval import (
     LiveAsker,
     SuspendingAsker,
     answered,
+    can_elicit,
     question,
 )
 from .input_required import Answers
@@ -117,9 +118,11 @@ class ClientCalls:
         if state.approval:
             if APPROVAL not in responses:
                 raise MCPError(types.INVALID_PARAMS, f"The answer {APPROVAL!r} is missing.")
-            await self.answer_approval(state.approval, responses[APPROVAL])
+            said = responses[APPROVAL]
+            answer = wire(said) if isinstance(said, types.ElicitResult) else {}
+            await in_thread(partial(self._keep_answer, state.approval, answer))
         scope = anyio.CancelScope()
-        asker = SuspendingAsker(scope.cancel, state.approval, _can_elicit(ctx), self._is_durable)
+        asker = SuspendingAsker(scope.cancel, state.approval, can_elicit(ctx), self._is_durable)
         result: ToolResult | None = None
         with scope:
             result = await self.attempt(tool, params.arguments, answers, asker, reports)
@@ -160,21 +163,18 @@ class ClientCalls:
             )
         return types.InputRequiredResult(input_requests=able, request_state=text)
 
-    async def answer_approval(self, id: str, answer: object) -> None:
+    def _keep_answer(self, id: str, answer: Mapping[str, Any]) -> None:
         """Keep the client's answer to a request for approval. An answer that comes too late changes nothing: the call
         asks again, or is denied."""
         try:
-            said = await in_thread(partial(self._said, id, answer))
+            request = self._approvals.get(id).request
+            said = Denied() if request is None else answered(request, answer)
             if isinstance(said, Denied):
-                await in_thread(partial(self._approvals.deny, id, said.message, by="the MCP client"))
+                self._approvals.deny(id, said.message, by="the MCP client")
             else:
-                await in_thread(partial(self._approvals.approve, id, by="the MCP client"))
+                self._approvals.approve(id, by="the MCP client")
         except UsageError:
             pass
-
-    def _said(self, id: str, answer: object) -> Approved | Denied:
-        request = self._approvals.get(id).request
-        return Denied() if request is None else answered(request, answer, "The client")
 
     async def attempt(
         self,
@@ -241,8 +241,3 @@ async def _polled(ctx: Context, after_s: float | None) -> AsyncGenerator[None]:
         tasks.start_soon(later)
         yield
         tasks.cancel_scope.cancel()
-
-
-def _can_elicit(ctx: Context) -> bool:
-    capabilities = ctx.session.client_capabilities
-    return capabilities is not None and capabilities.elicitation is not None

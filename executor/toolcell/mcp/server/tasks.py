@@ -134,7 +134,7 @@ class _ClientTask:
         if said is None:
             return Denied("The client did not answer in time.")
         self.answers.pop(APPROVAL, None)  # the next question of this name is another one
-        return answered(request, types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+        return answered(request, said[APPROVAL])
 
 
 def _restored(kept: EarlierTask) -> _ClientTask:
