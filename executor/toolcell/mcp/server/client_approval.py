@@ -74,7 +74,7 @@ def question(request: ApprovalRequest) -> Questions:
 def answered(request: ApprovalRequest, answer: Mapping[str, Any]) -> Approved | Denied:
     """The answer to `question` as the engine's: approved by an accepted form that says so. A form that does not may
     have a reason, for the model."""
-    form = answer.get("content") or {} if answer.get("action") == "accept" else {}
+    form: Mapping[str, Any] = answer.get("content") or {} if answer.get("action") == "accept" else {}
     is_whole, reason = request.for_form().is_whole, form.get("reason")
     if is_whole and form.get("approve") is True:
         return Approved()

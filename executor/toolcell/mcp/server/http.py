@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import uvicorn
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -22,13 +22,10 @@ from starlette.responses import Response
 from toolcell.errors import UsageError
 
 from .access import HostRules, TokenList, is_loopback
-from .bounds import SMALL_BYTES
+from .bounds import SMALL_BYTES, ServerBounds
 from .connections import ACCEPTED, HAS_TOKEN, BoundedConnection
 from .events import EventLog, SessionEvents
-from .principal import BUSY
-
-if TYPE_CHECKING:
-    from .server import ToolServer
+from .principal import BUSY, PrincipalServer
 
 __all__ = ["HttpOptions", "McpApp", "serve"]
 
@@ -67,10 +64,20 @@ class HttpOptions:
     origins: tuple[str, ...] = ()
 
 
+class Serving(Protocol):
+    """A running ToolServer, as this module needs it."""
+
+    @property
+    def bounds(self) -> ServerBounds: ...
+    @property
+    def tasks(self) -> TaskGroup: ...
+    async def principal(self, name: str = "") -> PrincipalServer: ...
+
+
 class McpApp:
     """The ASGI application of a running ToolServer, for a program with an HTTP server of its own."""
 
-    def __init__(self, server: "ToolServer", tokens: TokenList | None, options: HttpOptions) -> None:
+    def __init__(self, server: Serving, tokens: TokenList | None, options: HttpOptions) -> None:
         """Without `tokens`, all clients are one principal."""
         self._server = server
         self._tokens = tokens
@@ -191,9 +198,7 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
-async def serve(
-    server: "ToolServer", tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]
-) -> None:
+async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
     """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
         raise UsageError(
