@@ -103,7 +103,7 @@ class ServerSource(ForeignSource):
     def shipment(self) -> Mapping[str, object]:
         """What a cell loads. Another server, or the same with other settings, is another cell."""
         settings = [self.name, self.told, {**self.profile.to_wire(), "http": list(self.profile.http)}]
-        where = "toolcell.mcp.client.inside.serve:serve"
+        where = "toolcell.mcp.client.inside.connection:serve"
         return {"name": "mcp", "how": "import", "where": where, "preload": ["subprocess"], "of": fingerprint(settings)}
 
 

@@ -17,7 +17,7 @@ from toolcell_tools.targets import is_index
 
 from .artifacts import Artifacts, Unreadable
 from .bounds import ServerBounds
-from .calls import is_modern
+from .client_calls import is_modern
 from .input_required import Answers, InputRequired
 from .questions import BadQuestion, Declined, RoundState, Unanswerable, put_to_client, read_questions, wire
 

@@ -25,13 +25,13 @@ from toolcell_tools.toolsets import ToolsetError
 
 from .artifacts import Artifacts
 from .bounds import ServerBounds
-from .calls import ClientCalls, is_modern
 from .client_approval import ClientChannel
+from .client_calls import ClientCalls, is_modern
+from .client_tasks import EXTENSION, TaskParams, Tasks, UpdateParams, require_tasks, supports_tasks
 from .keeping import TaskKeeper
 from .notifications import LEVELS, Listeners
 from .offers import CompletionRequests, Offers, PromptRequests, ResourceRequests, page
 from .questions import RoundState
-from .tasks import EXTENSION, TaskParams, Tasks, UpdateParams, require_tasks, supports_tasks
 from .tool_list import ListedTool, ToolList, failed
 
 __all__ = ["BUSY", "PrincipalServer", "ServerIdentity"]

@@ -26,8 +26,8 @@ from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
 
 from .bounds import ServerBounds
-from .calls import ClientCalls
 from .client_approval import APPROVAL, answered, question
+from .client_calls import ClientCalls
 from .input_required import Answers
 from .keeping import EarlierTask, TaskKeeper
 from .notifications import MESSAGE_CHARS

@@ -12,9 +12,9 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.lazy import Answer
 
 from .call_result import answer_of
-from .client import Client
 from .http import HttpTransport, SessionGone
 from .jsonrpc import Misbehaved
+from .mcp_client import Client
 from .stdio import ServerEnded, StdioTransport
 
 Request = dict[str, Any]
