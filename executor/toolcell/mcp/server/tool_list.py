@@ -19,7 +19,6 @@ from .questions import wire
 
 __all__ = ["ListedTool", "ToolList", "failed", "infrastructure_error"]
 
-
 _INFRASTRUCTURE: Final = (Crashed, ProtocolViolation, SandboxUnavailable, Overloaded, Cancelled)
 """The errors that are no answer of a tool."""
 
