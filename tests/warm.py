@@ -34,7 +34,6 @@ from typing import Any, NoReturn
 PRELOADED = (
     "anyio._backends._asyncio",
     "anyio._backends._trio",
-    "rich.console",
     "toolcell.blocking",
     "toolcell.cli.approvals",
     "toolcell.cli.audit",

@@ -1,12 +1,14 @@
 """A framework's tool in a cell: by value and by import path."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Supervise
 
 from toolcell import Session, ToolDefinitionError, UsageError
-from toolcell.adapters.foreign import cell_tool, found, read_only_claim
+from toolcell.adapters.foreign import cell_tool, found, located, read_only_claim
 
 pytestmark = pytest.mark.anyio
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -69,3 +71,36 @@ def test_a_schema_that_toolcell_does_not_take_is_refused() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema"}}}
     with pytest.raises(ToolDefinitionError, match="Nothing is fetched"):
         cell_tool(Greeter("a"), invoke, name="greet", description="", parameters=schema)
+
+
+def shouted(given: Any, arguments: dict[str, Any]) -> Any:
+    return given(arguments["text"])
+
+
+def test_what_is_installed_is_imported_by_the_cell() -> None:
+    import posixpath
+
+    assert located("posixpath:basename") == (posixpath.basename, True)
+
+
+async def test_what_lies_beside_the_program_is_sent_by_value(
+    supervise: Supervise, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_program.py").write_text("def shout(text):\n    return text.upper()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    shout, by_path = located("beside_the_program:shout")
+    assert not by_path
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    tool = cell_tool(shout, shouted, name="shout", description="", parameters=schema)
+    async with supervise([tool]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("shout", {"text": "a"})).output == "A"
+
+
+def test_an_object_is_itself() -> None:
+    assert located(shouted) == (shouted, False)
+
+
+def test_a_path_that_leads_nowhere_is_misuse() -> None:
+    with pytest.raises(UsageError, match="leads to no tool"):
+        located("posixpath:nothing")

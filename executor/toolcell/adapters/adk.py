@@ -28,11 +28,9 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .adk_in_cell import returned, run
-from .foreign import cell_tool, returned_schema
-from .in_cell import function_runner
+from .foreign import cell_tool, function_runner, located, returned_schema
 from .results import blocks_of, in_text, object_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
-from .whereabouts import located
 
 __all__ = ["AdkTool", "AdkToolset", "OnAdkProgress", "from_adk"]
 

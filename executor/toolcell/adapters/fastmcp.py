@@ -37,10 +37,8 @@ from toolcell_tools.preview import printable
 from toolcell_tools.result import ToolResult as CellResult
 
 from .fastmcp_in_cell import returned, run
-from .foreign import cell_tool, read_only_claim
-from .in_cell import function_runner
+from .foreign import cell_tool, function_runner, located, read_only_claim
 from .session_calls import ApprovalNeeded, SessionCalls
-from .whereabouts import located
 
 __all__ = ["FastMCPTool", "SessionProvider", "from_fastmcp"]
 

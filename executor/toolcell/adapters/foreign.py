@@ -1,9 +1,15 @@
-"""A framework's tool as a tool that runs in a cell: by value, or by the import path `module:name`."""
+"""A framework's tool as a tool that runs in a cell: by value, or by the import path `module:name`.
+
+The tool that a cell loads imports this module there. So it imports nothing of the supervisor, and no framework: that
+takes seconds and 100 MB.
+"""
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, isawaitable, signature, unwrap
 from typing import Any, Unpack, cast, get_args, get_type_hints
 
 import pydantic
@@ -18,7 +24,7 @@ from toolcell_tools.function import tool
 from toolcell_tools.options import DynamicOptions, ToolOptions
 from toolcell_tools.rules import capabilities, suggested_name
 
-__all__ = ["cell_function", "cell_tool", "found", "read_only_claim", "returned_schema"]
+__all__ = ["cell_function", "cell_tool", "found", "function_runner", "located", "read_only_claim", "returned_schema"]
 
 _log = logging.getLogger("toolcell.tool")
 
@@ -37,6 +43,17 @@ def found(given: object) -> object:
             raise UsageError(f"{given!r} leads to no tool: there is no {part!r} in {module!r}.")
         value = getattr(value, part)
     return value
+
+
+def located(tool: object) -> tuple[object, bool]:
+    """The tool, or what the import path leads to, and whether a cell imports it by that path.
+
+    A cell imports what is installed. A tool in a module beside the program is sent by value. Raises UsageError.
+    """
+    from toolcell.sessions.shipping import goes_along  # which is the supervisor's; no cell calls this function
+
+    here = found(tool)
+    return here, isinstance(tool, str) and not goes_along(tool.partition(":")[0])
 
 
 def _checkable(name: str, results: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -142,3 +159,36 @@ def cell_tool(
         success=_checkable(name, results),
         **options,
     )
+
+
+def function_runner(attribute: str, framework: str, returned: str) -> Callable[[Any, dict[str, Any]], Any]:
+    """A `run` for `cell_tool`: call a function, or the function in `attribute` of a framework's tool.
+
+    If the function has loaded `framework`, its value may be an object of the framework. Then the function at the path
+    `returned`, "module:name", converts it.
+    """
+    return partial(_run, attribute=attribute, framework=framework, returned=returned)
+
+
+async def _run(given: Any, arguments: dict[str, Any], *, attribute: str, framework: str, returned: str) -> Any:
+    fn = getattr(given, attribute, given)
+    value = _converting(fn)(**arguments)
+    if isawaitable(value):
+        value = await value
+    if framework not in sys.modules:
+        return value
+    module, _, name = returned.partition(":")
+    return getattr(import_module(module), name)(value)
+
+
+def _converting(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with arguments converted from JSON to their annotated types, as frameworks do."""
+    if not getattr(unwrap(fn), "__annotations__", None):
+        return fn
+    try:
+        checked: Callable[..., Any] = pydantic.validate_call(config=pydantic.ConfigDict(arbitrary_types_allowed=True))(
+            fn
+        )
+    except (NameError, TypeError, pydantic.PydanticUserError):  # an annotation that pydantic cannot read is for people
+        return fn
+    return checked

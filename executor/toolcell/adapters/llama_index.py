@@ -31,12 +31,10 @@ from toolcell_tools.errors import ToolFailed
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
-from .foreign import cell_tool
-from .in_cell import function_runner
+from .foreign import cell_tool, function_runner, located
 from .llama_index_in_cell import returned, run
 from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
-from .whereabouts import located
 
 __all__ = ["CellProgressEvent", "LlamaIndexTool", "WholeSchema", "from_llama_index", "to_llama_index_tools"]
 

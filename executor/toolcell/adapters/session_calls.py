@@ -94,16 +94,17 @@ class SessionCalls:
     async def question(self, name: str, arguments: Mapping[str, Any], *, call_id: str) -> ApprovalRequest | None:
         """The request to put to a person before this call, with the supervisor's preview. None if the call needs no
         approval, has it already, or would be refused with an error for the model. Nothing runs but the preview."""
-        return await self.loop.run(lambda _: self._question(name, arguments, call_id))
 
-    async def _question(self, name: str, arguments: Mapping[str, Any], call_id: str) -> ApprovalRequest | None:
-        core = core_of(self.session)
-        core.check_open()
-        context = CallContext(core.services, core.caller, core.routes, call_id, session=self.session)
-        request = await asked_ahead(context, name, arguments)
-        if request is not None:
-            self._remember(call_id, arguments, request)
-        return request
+        async def ask(_: OnProgress | None) -> ApprovalRequest | None:
+            core = core_of(self.session)
+            core.check_open()
+            context = CallContext(core.services, core.caller, core.routes, call_id, session=self.session)
+            request = await asked_ahead(context, name, arguments)
+            if request is not None:
+                self._remember(call_id, arguments, request)
+            return request
+
+        return await self.loop.run(ask)
 
     async def call(
         self,

@@ -135,7 +135,7 @@ def _tools(options: ServeOptions, config: Config) -> tuple[list[Any], list[Tools
 
 
 def _tokens(options: ServeOptions) -> Any:
-    from toolcell.mcp.server.tokens import TokenList
+    from toolcell.mcp.server.access import TokenList
 
     if options.tokens is not None:
         return TokenList.read(options.tokens)

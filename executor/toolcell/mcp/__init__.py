@@ -5,32 +5,23 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
     from .client.toolset import McpToolset, mcp_toolset
-    from .server.asking import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
+    from .server.access import TokenList
     from .server.bounds import ServerBounds
     from .server.http import HttpOptions, McpApp
+    from .server.input_required import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
+    from .server.offers import Completions, Prompts, Resources
     from .server.server import ToolServer
-    from .server.sources import Completions, Prompts, Resources
-    from .server.tokens import TokenList
 
-_HOME_OF = {
-    "Answers": "server.asking",
-    "Completions": "server.sources",
-    "HttpOptions": "server.http",
-    "InputRequired": "server.asking",
-    "McpApp": "server.http",
-    "McpToolset": "client.toolset",
-    "Prompts": "server.sources",
-    "Resources": "server.sources",
-    "ServerBounds": "server.bounds",
-    "TokenList": "server.tokens",
-    "ToolServer": "server.server",
-    "accepted": "server.asking",
-    "elicitation": "server.asking",
-    "mcp_metadata": "server.asking",
-    "mcp_toolset": "client.toolset",
-    "roots": "server.asking",
-    "sampling": "server.asking",
+_HOMES = {
+    "client.toolset": "McpToolset mcp_toolset",
+    "server.access": "TokenList",
+    "server.bounds": "ServerBounds",
+    "server.http": "HttpOptions McpApp",
+    "server.input_required": "Answers InputRequired accepted elicitation mcp_metadata roots sampling",
+    "server.offers": "Completions Prompts Resources",
+    "server.server": "ToolServer",
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Answers",
@@ -55,6 +46,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'toolcell.mcp' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"toolcell.mcp.{_HOME_OF[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     return value

@@ -12,27 +12,16 @@ TYPE_CHECKING = False  # type checkers know this name; a program that only reads
 if TYPE_CHECKING:
     from .attempt import Attempt, Scored
     from .infrastructure import InfrastructureFailure, is_infrastructure
-    from .launch import rollout
-    from .progress import RolloutProgress
-    from .stream import Rollout
-    from .tasks import RolloutTask
-    from .trajectory import CallStep, NoteStep, RolloutOutcome, Trajectory, TrajectoryStep
+    from .launch import Rollout, RolloutProgress, rollout
+    from .trajectory import CallStep, NoteStep, RolloutOutcome, RolloutTask, Trajectory, TrajectoryStep
 
 _HOMES = {
-    "Attempt": "attempt",
-    "CallStep": "trajectory",
-    "InfrastructureFailure": "infrastructure",
-    "NoteStep": "trajectory",
-    "Rollout": "stream",
-    "RolloutOutcome": "trajectory",
-    "RolloutProgress": "progress",
-    "RolloutTask": "tasks",
-    "Scored": "attempt",
-    "Trajectory": "trajectory",
-    "TrajectoryStep": "trajectory",
-    "is_infrastructure": "infrastructure",
-    "rollout": "launch",
+    "attempt": "Attempt Scored",
+    "infrastructure": "InfrastructureFailure is_infrastructure",
+    "launch": "Rollout RolloutProgress rollout",
+    "trajectory": "CallStep NoteStep RolloutOutcome RolloutTask Trajectory TrajectoryStep",
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Attempt",
@@ -52,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     return value

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from toolcell.errors import UsageError
 from toolcell.wire import forks
 
-from .tasks import AttemptKey, RolloutTask, digest_of
-from .trajectory import Trajectory
+from .trajectory import AttemptKey, RolloutTask, Trajectory, digest_of
 
 __all__ = ["KeptAttempt", "RolloutRecord"]
 

@@ -1,14 +1,77 @@
-"""`Trajectory`: the outcome and the steps of one attempt. Its models are frozen, and survive JSON."""
+"""The data of a rollout: its tasks, and the trajectory of each attempt. The models are frozen, and survive JSON."""
 
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolcell.errors import UsageError
 from toolcell.rules.limits import SessionUsage
+from toolcell_tools.encode import encode_json
 from toolcell_tools.errors import ToolError
+from toolcell_tools.failures import Unencodable
 
-__all__ = ["CallStep", "NoteStep", "RolloutOutcome", "Trajectory", "TrajectoryStep"]
+__all__ = [
+    "AttemptKey",
+    "CallStep",
+    "NoteStep",
+    "RolloutOutcome",
+    "RolloutTask",
+    "Trajectory",
+    "TrajectoryStep",
+    "digest_of",
+    "tasks_of",
+]
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTask:
+    """A task. `id` is unique in its rollout. It has up to 100 letters, digits, dots, hyphens and underscores, because
+    it names directories and sessions. `data` is JSON data, which only the agent reads."""
+
+    id: str
+    data: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or _ID.fullmatch(self.id) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"A task cannot have the id {self.id!r}. Use 1 to 100 letters, digits, dots, hyphens and underscores, "
+                "with a letter or a digit first."
+            )
+
+
+class AttemptKey(NamedTuple):
+    """One attempt of a rollout; `number` counts from 1."""
+
+    task_id: str
+    number: int
+
+
+def tasks_of(given: Iterable[Any]) -> list[RolloutTask]:
+    """The tasks. Data that is not a RolloutTask gets its index as id. Raises UsageError if two tasks have one id."""
+    tasks = [one if isinstance(one, RolloutTask) else RolloutTask(str(index), one) for index, one in enumerate(given)]
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise UsageError(f"Two tasks have the id {task.id!r}. Give each task an id of its own.")
+        seen.add(task.id)
+    return tasks
+
+
+def digest_of(task: RolloutTask) -> str:
+    """The SHA-256 of the task's data, in hexadecimal. Raises UsageError if the data is not JSON data."""
+    try:
+        text = json.dumps(encode_json(task.data), sort_keys=True)
+    except Unencodable as error:
+        raise UsageError(f"The data of the task {task.id!r} is not JSON data: {error}.") from None
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RolloutOutcome(StrEnum):

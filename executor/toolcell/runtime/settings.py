@@ -263,7 +263,7 @@ def _configured(config: Config | None) -> Iterable[Toolset]:
     """The toolsets of the MCP servers in the settings."""
     if config is None or not config.servers:
         return ()
-    from toolcell.mcp.client.configured import toolset_of  # which other programs do not need
+    from toolcell.mcp.client.toolset import toolset_of  # which other programs do not need
 
     return [toolset_of(server) for server in config.servers.values()]
 

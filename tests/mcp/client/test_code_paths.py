@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.mcp.client.code_paths import code_paths, program_of
+from toolcell.mcp.client.server_source import code_paths, program_of
 
 
 def file(path: Path, text: str = "") -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell.backends.protocols import HttpReply, HttpRequest
-from toolcell.mcp.client.http_session import ServerSession
+from toolcell.mcp.client.server_source import ServerSession
 
 pytestmark = pytest.mark.anyio
 URL = "https://mcp.example.org/mcp"

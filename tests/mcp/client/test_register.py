@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from toolcell import Profile, ToolsetError, UsageError
-from toolcell.mcp.client import register as module
-from toolcell.mcp.client.inside.fingerprints import PROBLEM
-from toolcell.mcp.client.register import Register
-from toolcell.mcp.client.server_tool import Described, ServerTool, Terms
-from toolcell.mcp.client.source import ServerSource
+from toolcell.mcp.client import server_tools as module
+from toolcell.mcp.client.inside.jsonrpc import PROBLEM
+from toolcell.mcp.client.server_source import ServerSource
+from toolcell.mcp.client.server_tools import Described, Register, ServerTool, Terms
 from toolcell_tools.capability import Capability
 
 SOURCE = ServerSource(

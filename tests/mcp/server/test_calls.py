@@ -18,8 +18,8 @@ from tests.helpers import PATIENCE_S, until
 
 from toolcell import SessionInfo, Supervisor, Tool, Toolset, ToolsetError, UsageError, host_tool
 from toolcell.mcp import ServerBounds, ToolServer
+from toolcell.mcp.server.notifications import Reports
 from toolcell.mcp.server.principal import PrincipalServer
-from toolcell.mcp.server.reports import Reports
 from toolcell.supervisor import runtime_of
 
 from .examples import TOOLS, pay

@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell import UsageError
-from toolcell.mcp.server.hosts import HostRules
+from toolcell.mcp.server.access import HostRules
 
 LOCAL = HostRules("127.0.0.1", (), ("https://app.example.org",))
 NAMED = HostRules("0.0.0.0", ("mcp.example.org", "gate.example.org:8443"), ())

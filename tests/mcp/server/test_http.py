@@ -370,7 +370,7 @@ async def test_what_a_client_makes_the_server_keep_is_bounded(serve: Serve, monk
         for length, is_taken in ((2_000, True), (1_000_000, False)):
             told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + "a" * length), headers=known)
             assert ("URI has at most" not in told.text) is is_taken
-        monkeypatch.setattr("toolcell.mcp.server.listening.URIS_CHARS", 5_000)
+        monkeypatch.setattr("toolcell.mcp.server.notifications.URIS_CHARS", 5_000)
         for letter, is_taken in (("a", True), ("b", True), ("c", False), ("b", True)):
             told = await http.post(url, json=rpc("resources/subscribe", uri="x:/" + letter * 2_000), headers=known)
             assert ("too long together" not in told.text) is is_taken

@@ -20,8 +20,8 @@ from tests.helpers import PATIENCE_S
 
 from toolcell import Capability, PermissionTier, Supervisor, ToolContext, tool
 from toolcell.mcp import ServerBounds, ToolServer, mcp_metadata
+from toolcell.mcp.server.client_tasks import EXTENSION
 from toolcell.mcp.server.principal import PrincipalServer
-from toolcell.mcp.server.tasks import EXTENSION
 
 from .examples import hello_later
 from .test_calls import says_ann
@@ -203,7 +203,7 @@ async def test_tasks_are_bounded_and_belong_to_their_principal(
         for each in begun:
             await request.until_over(each["taskId"])
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0)
-        monkeypatch.setattr("toolcell.mcp.server.tasks.time", later)
+        monkeypatch.setattr("toolcell.mcp.server.client_tasks.time", later)
         with pytest.raises(MCPError, match="There is no task"):
             await request("tasks/get", taskId=begun[0]["taskId"])
         assert (await request("tools/call", name="count", arguments={"seconds": 0}))["resultType"] == "task"

@@ -4,16 +4,13 @@ The server is a process in a cell of its session; the protocol's client is besid
 of the cell is data, which is checked like any schema and any result from outside.
 """
 
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakValueDictionary
 
-from toolcell.backends.addresses import parse_url
-from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.http.checks import checked_headers
 from toolcell.backends.protocols import HttpClient, Refused
 from toolcell.backends.threads import in_thread
@@ -21,7 +18,7 @@ from toolcell.errors import UsageError
 from toolcell.rules.credentials import Credential
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
-from toolcell.rules.redaction import Redaction, origin_of, secrets_of_url
+from toolcell.rules.redaction import SHORTEST, origin_of
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint
@@ -30,10 +27,11 @@ from toolcell_tools.rules import suggested_name
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
-from .code_paths import code_paths, program_of
-from .register import Register
-from .server_tool import Described, ServerLister, ServerTool, Terms
-from .source import USABLE, ServerSource
+from .server_source import ServerSource, source_of_command, source_of_url
+from .server_tools import Described, Register, ServerLister, ServerTool, Terms
+
+if TYPE_CHECKING:
+    from toolcell.rules.toml.servers import McpServer
 
 RETRY_S = 30.0
 """Seconds after which a server that has failed is started again for a list of its tools."""
@@ -227,9 +225,9 @@ def mcp_toolset(
     usual = Terms(PermissionTier(tier), timeout, requires_approval)
     terms = {tool: Terms(each, timeout, requires_approval) for tool, each in by_name.items()}
     if command is not None:
-        source = _of_command(name, command, profile, asked, env)
+        source = source_of_command(name, command, profile, asked, env)
     else:
-        source = _of_url(name, cast("str", url), profile, asked, headers, credentials, http)
+        source = source_of_url(name, cast("str", url), profile, asked, headers, credentials, http)
     return McpToolset(
         source,
         lambda tool: terms.get(tool, usual),
@@ -240,60 +238,31 @@ def mcp_toolset(
     )
 
 
-def _of_command(
-    name: str,
-    command: Sequence[str],
-    profile: Profile | None,
-    needs: frozenset[Capability],
-    env: Mapping[str, str] | None,
-) -> ServerSource:
-    if isinstance(command, str) or not command:
-        raise UsageError(f"The command of an MCP server is a list of words: {command!r}. Write ['program', 'word'].")
-    words = (program_of(command[0]), *command[1:])
-    own = Profile(grants=frozenset({"read", "write", "exec"})) if profile is None else profile
-    own = own.replace(
-        readable=(*map(os.path.realpath, own.readable), *code_paths(words)),
-        writable=tuple(map(os.path.realpath, own.writable)),
-        follow_links=False,  # a cell may put a link there later
-        env={**own.env, **(env or {})},
-        http=(),
+def toolset_of(server: "McpServer") -> McpToolset:
+    """The toolset of a server that the settings name. Raises UsageError for settings that no server can have."""
+    secret = {name: value for name, value in server.headers.items() if _is_secret(name, value)}
+    return mcp_toolset(
+        name=server.name,
+        command=server.command or None,
+        url=server.url or None,
+        profile=server.profile,
+        needs=server.needs,
+        env=server.env,
+        headers={name: value for name, value in server.headers.items() if name not in secret},
+        credentials=[Credential(header=name, value=value) for name, value in secret.items()],
+        tier=server.tier,
+        tiers=server.tiers,
+        prefix=server.prefix,
+        requires_approval=server.requires_approval,
+        timeout=server.timeout,
+        required=server.required,
     )
-    rights = frozenset(each for each in USABLE if each.value in own.grants)
-    needed = needs | {Capability.EXEC}
-    if not needed <= rights:
-        lacks = ", ".join(sorted(needed - rights))
-        raise UsageError(f"The MCP server {name!r} needs {lacks}, which its profile does not grant. Add to its grants.")
-    return ServerSource(name=name, profile=own, needs=needed, uses=rights - needed, command=words)
 
 
-def _of_url(
-    name: str,
-    url: str,
-    profile: Profile | None,
-    needs: frozenset[Capability],
-    headers: Mapping[str, str] | None,
-    credentials: Credential | Sequence[Credential],
-    http: HttpClient | None,
-) -> ServerSource:
-    sent = dict(headers or {})
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a header is kept from cells. Settings do not tell secrets apart, so all but the shortest are."""
     try:
-        target = parse_url(url, any_port=True)
-        place = f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"
-        checked_headers(sent)
-        private = " private" if target.literal is None else ""
-        rules = (
-            tuple(f"{method} {place}{private}" for method in ("POST", "DELETE"))
-            if profile is None or not profile.http
-            else profile.http
-        )
-        listed = (credentials,) if isinstance(credentials, Credential) else tuple(credentials)
-        if listed:
-            http = BrokeredHttp(credentials={f"{target.scheme}://{target.authority}": listed})
-        own = (profile or Profile()).replace(grants=frozenset({"http"}), http=rules)
-    except (Refused, ValueError) as error:
-        why = Redaction(secrets_of_url(url)).text(str(error))
-        raise UsageError(f"The MCP server {name!r} cannot be asked: {why}") from None
-    if needs - {Capability.HTTP}:
-        raise UsageError(f"The MCP server {name!r} is behind a URL, and needs http only. Leave out needs.")
-    rights = frozenset({Capability.HTTP})
-    return ServerSource(name=name, profile=own, needs=rights, uses=frozenset(), url=url, headers=sent, http=http)
+        checked_headers({name: value})
+    except Refused:
+        return True
+    return len(value) >= SHORTEST

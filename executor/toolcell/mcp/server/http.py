@@ -21,13 +21,11 @@ from starlette.responses import Response
 
 from toolcell.errors import UsageError
 
+from .access import HostRules, TokenList, is_loopback
 from .bounds import SMALL_BYTES, ServerBounds
 from .connections import ACCEPTED, HAS_TOKEN, BoundedConnection
 from .events import EventLog, SessionEvents
-from .guards import BUSY
-from .hosts import HostRules, is_loopback
-from .principal import PrincipalServer
-from .tokens import TokenList
+from .principal import BUSY, PrincipalServer
 
 __all__ = ["HttpOptions", "McpApp", "serve"]
 

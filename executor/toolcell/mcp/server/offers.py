@@ -1,25 +1,103 @@
-"""Prompts, resources and completions: of the program, by its protocols, and the artifacts of calls."""
+"""What a server offers besides tools: prompts, resources and completions.
 
-from collections.abc import Sequence
-from typing import Any
+A program implements the protocols `Prompts`, `Resources` and `Completions`. Their methods run in the program's own
+process, on the event loop, and must not block. `principal` is the name of the authenticated client, or "" if there is
+no authentication. Arguments come from the client: treat them as hostile. The artifacts of calls are resources too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from toolcell_tools.targets import is_index
+
 from .artifacts import Artifacts, Unreadable
-from .asking import Answers, InputRequired
 from .bounds import ServerBounds
-from .calls import is_modern
-from .pages import page
+from .client_calls import is_modern
+from .input_required import Answers, InputRequired
 from .questions import BadQuestion, Declined, RoundState, Unanswerable, put_to_client, read_questions, wire
-from .sources import Completions, Prompts, Resources
 
-__all__ = ["CompletionRequests", "PromptRequests", "ResourceRequests"]
+__all__ = [
+    "CompletionRequests",
+    "Completions",
+    "Offers",
+    "PromptRequests",
+    "Prompts",
+    "ResourceRequests",
+    "Resources",
+    "page",
+]
 
+
+T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 MAX_VALUES = 100
 """The most values of a completion, by the protocol."""
+
+
+@runtime_checkable
+class Prompts(Protocol):
+    """Offers prompts."""
+
+    async def list_prompts(self, principal: str) -> Sequence[types.Prompt]:
+        """Return the prompts that the client may get."""
+        ...
+
+    async def get_prompt(
+        self, principal: str, name: str, arguments: Mapping[str, str], answers: Answers
+    ) -> types.GetPromptResult | None:
+        """Return the messages of a prompt, or None if there is no such prompt. May raise `InputRequired`; then it is
+        called again, with the answers."""
+        ...
+
+
+@runtime_checkable
+class Resources(Protocol):
+    """Offers resources. Artifacts of calls are offered besides, without it."""
+
+    async def list_resources(self, principal: str) -> Sequence[types.Resource]:
+        """Return the resources that are listed."""
+        ...
+
+    async def list_templates(self, principal: str) -> Sequence[types.ResourceTemplate]:
+        """Return the templates of further resources."""
+        ...
+
+    async def read_resource(
+        self, principal: str, uri: str
+    ) -> Sequence[types.TextResourceContents | types.BlobResourceContents] | None:
+        """Return the contents of a resource, or None if there is no such resource."""
+        ...
+
+
+@runtime_checkable
+class Completions(Protocol):
+    """Completes the arguments of prompts and resource templates."""
+
+    async def complete(
+        self,
+        principal: str,
+        ref: types.PromptReference | types.ResourceTemplateReference,
+        name: str,
+        value: str,
+        context: Mapping[str, str],
+    ) -> Sequence[str]:
+        """Return the values of the argument `name` that begin with `value`, the best first; 100 of them are sent.
+        `context` has the arguments that are known already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """What a program offers besides tools."""
+
+    prompts: Prompts | None = None
+    resources: Resources | None = None
+    completions: Completions | None = None
 
 
 class PromptRequests:
@@ -116,3 +194,16 @@ class CompletionRequests:
         return types.CompleteResult(
             completion=types.Completion(values=values, total=len(found), has_more=len(found) > len(values))
         )
+
+
+def page(entries: Sequence[T], params: types.PaginatedRequestParams | None, size: int) -> tuple[list[T], str | None]:
+    """The entries of the page that the request asks for, and the cursor of the next one: the place where it begins.
+    Raises MCPError."""
+    cursor = None if params is None else params.cursor
+    if cursor is not None and not is_index(cursor):
+        raise MCPError(types.INVALID_PARAMS, "The cursor is none that this server made.")
+    start = int(cursor or 0)
+    if start > len(entries):
+        raise MCPError(types.INVALID_PARAMS, "The cursor is beyond the end of the list.")
+    end = start + size
+    return list(entries[start:end]), str(end) if end < len(entries) else None

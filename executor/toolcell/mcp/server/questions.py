@@ -4,7 +4,7 @@ A question comes from a cell, and an answer from a client. Both are validated he
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -20,7 +20,7 @@ from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.foreign import check_foreign_schema, compiled
 from toolcell_tools.result import ToolResult
 
-from .asking import QUESTIONS, Answers
+from .input_required import QUESTIONS, Answers
 
 __all__ = [
     "MALFORMED",
@@ -76,26 +76,20 @@ class Questions:
         declined = [name for name in self.requests if answers.get(name, {}).get("action") in ("decline", "cancel")]
         if declined and not (self.any_of and len(declined) < len(self.requests)):
             raise Declined(declined[0])
-        able = {name: each for name, each in self.requests.items() if name not in declined and _supports(have, each)}
+        able = {
+            name: each
+            for name, each in self.requests.items()
+            if name not in declined and getattr(have, _capability(each)) is not None
+        }
         if able and (self.any_of or len(able) == len(self.requests)):
             return able
-        raise Unanswerable(_needed(each for name, each in self.requests.items() if name not in able))
+        lacking = {_capability(each): dict[str, Any]() for name, each in self.requests.items() if name not in able}
+        raise Unanswerable(types.ClientCapabilities.model_validate(lacking))
 
 
-def _supports(have: types.ClientCapabilities, request: types.InputRequest) -> bool:
-    if isinstance(request, types.ElicitRequest):
-        return have.elicitation is not None
-    return (have.sampling if isinstance(request, types.CreateMessageRequest) else have.roots) is not None
-
-
-def _needed(requests: Iterable[types.InputRequest]) -> types.ClientCapabilities:
-    needed: dict[str, Any] = {}
-    for each in requests:
-        if isinstance(each, types.ElicitRequest):
-            needed["elicitation"] = {}
-        else:
-            needed["sampling" if isinstance(each, types.CreateMessageRequest) else "roots"] = {}
-    return types.ClientCapabilities.model_validate(needed)
+def _capability(request: types.InputRequest) -> str:
+    """The client's capability that answers a request."""
+    return request.method.partition("/")[0]
 
 
 def asked(result: ToolResult, most_bytes: int) -> Questions | None:
@@ -204,14 +198,8 @@ async def put_to_client(ctx: Context, requests: types.InputRequests, within_s: f
     metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
     with anyio.move_on_after(within_s) as scope:
         for name, request in requests.items():
-            response: BaseModel
             try:
-                if isinstance(request, types.ElicitRequest):
-                    response = await ctx.session.send_request(request, types.ElicitResult, within_s, metadata)
-                elif isinstance(request, types.CreateMessageRequest):
-                    response = await ctx.session.send_request(request, types.CreateMessageResult, within_s, metadata)
-                else:
-                    response = await ctx.session.send_request(request, types.ListRootsResult, within_s, metadata)
+                response = await ctx.session.send_request(request, _ANSWERS[request.method], within_s, metadata)
             except ValidationError:
                 raise MCPError(types.INVALID_PARAMS, f"The client's answer to {name!r} is not well-formed.") from None
             answer = wire(response)

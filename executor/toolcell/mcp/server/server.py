@@ -32,16 +32,16 @@ from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import SessionKind
 
-from .approving import ApprovingChannel, ClientChannel
 from .bounds import ServerBounds
+from .client_approval import ApprovingChannel, ClientChannel
 from .keeping import TaskKeeper
 from .kept_tasks import TaskStore
-from .principal import Offers, PrincipalServer, ServerIdentity
-from .sources import Completions, Prompts, Resources
+from .offers import Completions, Offers, Prompts, Resources
+from .principal import PrincipalServer, ServerIdentity
 
 if TYPE_CHECKING:
+    from .access import TokenList
     from .http import HttpOptions
-    from .tokens import TokenList
 
 __all__ = ["PRINCIPAL", "ToolServer"]
 
@@ -175,7 +175,7 @@ class ToolServer:
                 bounds=self.bounds,
                 keeper=await self._keeper(name, session),
             )
-            await opened.tools.refresh()
+            await opened.refresh()
             if self._tasks is None:
                 raise UsageError(f"The server has ended while the session of {name!r} was opened. Start another one.")
         except BaseException:

@@ -19,8 +19,7 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 
 from .bounds import SMALL_BYTES, ServerBounds
-from .guards import BUSY
-from .principal import PrincipalServer
+from .principal import BUSY, PrincipalServer
 
 __all__ = ["claimed_stdio", "serve"]
 

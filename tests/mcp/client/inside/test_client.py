@@ -4,9 +4,8 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from toolcell.mcp.client.inside.client import VERSIONS, Client
-from toolcell.mcp.client.inside.fingerprints import PROBLEM
-from toolcell.mcp.client.inside.messages import Message, Misbehaved
+from toolcell.mcp.client.inside.jsonrpc import PROBLEM, Message, Misbehaved
+from toolcell.mcp.client.inside.mcp_client import VERSIONS, Client
 from toolcell.testing import context
 
 

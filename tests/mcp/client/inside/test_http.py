@@ -5,7 +5,7 @@ import time
 import pytest
 
 from toolcell.mcp.client.inside.http import EventReader, HttpTransport, Post
-from toolcell.mcp.client.inside.messages import Message
+from toolcell.mcp.client.inside.jsonrpc import Message
 from toolcell.testing import context
 from toolcell_tools.handles import HttpResponse
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.mcp.client.inside.messages import Misbehaved, decoded, encoded, result_in
+from toolcell.mcp.client.inside.jsonrpc import Misbehaved, decoded, encoded, result_in
 from toolcell_tools.failures import ToolFailure
 
 

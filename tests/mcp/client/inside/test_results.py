@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.mcp.client.inside.results import answer_of
+from toolcell.mcp.client.inside.call_result import answer_of
 from toolcell_tools.failures import ToolFailure
 
 

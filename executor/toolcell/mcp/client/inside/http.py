@@ -10,7 +10,7 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.handles import HttpResponse
 
-from .messages import Message, Misbehaved, decoded, encoded
+from .jsonrpc import Message, Misbehaved, decoded, encoded
 
 TICK_S = 0.05  # between looks at the call's cancellation
 MOST_POSTS = 50

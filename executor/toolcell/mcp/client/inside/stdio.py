@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
-from .bounds import LIVES, MAX_BYTES, MAX_LINE_BYTES, TAIL_BYTES
-from .messages import Message, Misbehaved, decoded, encoded
+from .jsonrpc import LIVES, MAX_BYTES, MAX_LINE_BYTES, TAIL_BYTES, Message, Misbehaved, decoded, encoded
 
 READ_BYTES = 64 * 1024
 TICK_MS = 50  # between looks at the call's cancellation

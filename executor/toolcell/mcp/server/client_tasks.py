@@ -25,15 +25,14 @@ from toolcell.wire.budget import memory_of
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
 
-from .approving import APPROVAL, answered, question
-from .asking import Answers
 from .bounds import ServerBounds
-from .calls import ClientCalls
-from .catalog import Offered
+from .client_approval import APPROVAL, answered, question
+from .client_calls import ClientCalls
+from .input_required import Answers
 from .keeping import EarlierTask, TaskKeeper
+from .notifications import MESSAGE_CHARS
 from .questions import BadQuestion, Declined, Unanswerable, asked, fits, wire
-from .reports import MESSAGE_CHARS
-from .results import failed, infrastructure_error
+from .tool_list import ListedTool, failed, infrastructure_error
 
 __all__ = ["EXTENSION", "TaskParams", "Tasks", "UpdateParams", "supports_tasks"]
 
@@ -135,7 +134,7 @@ class _ClientTask:
         if said is None:
             return Denied("The client did not answer in time.")
         self.answers.pop(APPROVAL, None)  # the next question of this name is another one
-        return answered(request, types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+        return answered(request, said[APPROVAL])
 
 
 def _restored(kept: EarlierTask) -> _ClientTask:
@@ -157,7 +156,7 @@ class Tasks:
         self._known = {task.id: task for task in map(_restored, keeper.earlier)}
 
     async def start(
-        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, answers: Answers
+        self, ctx: Context, tool: ListedTool, params: types.CallToolRequestParams, answers: Answers
     ) -> dict[str, Any]:
         """Begin a task, and return its envelope. Raises MCPError if too many are kept."""
         self._prune()
@@ -177,7 +176,7 @@ class Tasks:
             message = f"The task cannot be kept, and was not started: {error}."
             raise MCPError(types.INTERNAL_ERROR, message, {"retryable": True}) from None
         capabilities = ctx.session.client_capabilities
-        self._group.start_soon(self._run, task, offered, params, capabilities)
+        self._group.start_soon(self._run, task, tool, params, capabilities)
         return {**task.envelope(), "resultType": "task"}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
@@ -231,14 +230,14 @@ class Tasks:
     async def _run(
         self,
         task: _ClientTask,
-        offered: Offered,
+        tool: ListedTool,
         params: types.CallToolRequestParams,
         capabilities: types.ClientCapabilities | None,
     ) -> None:
         result: dict[str, Any] | None = None
         error: types.ErrorData | None = None
         with anyio.move_on_at(anyio.current_time() + self._bounds.task_s), task.scope:
-            result, error = await self._outcome(task, offered, params, capabilities)
+            result, error = await self._outcome(task, tool, params, capabilities)
         size = memory_of(result)
         if not self._has_room(size, instead=task.bytes):
             most = self._bounds.kept_bytes
@@ -269,16 +268,14 @@ class Tasks:
     async def _outcome(
         self,
         task: _ClientTask,
-        offered: Offered,
+        tool: ListedTool,
         params: types.CallToolRequestParams,
         capabilities: types.ClientCapabilities | None,
     ) -> tuple[dict[str, Any] | None, types.ErrorData | None]:
         """The result of the call, or the error outside of its tool; neither for a call that was cancelled."""
         for number in range(self._bounds.rounds + 1):
             call_id = self._keeper.call_id(task.id, number)
-            result = await self._calls.attempt(
-                offered, params.arguments, task.answers, task, None, task.progress, call_id
-            )
+            result = await self._calls.attempt(tool, params.arguments, task.answers, task, None, task.progress, call_id)
             if isinstance(result.error, Cancelled):
                 return None, None
             error = infrastructure_error(result)
@@ -287,7 +284,7 @@ class Tasks:
             try:
                 questions = asked(result, self._bounds.answers_bytes)
                 if questions is None:
-                    return self._calls.written(offered, params.arguments, result), None
+                    return self._calls.written(tool, params.arguments, result), None
                 able = questions.for_client(capabilities, task.answers)
             except (BadQuestion, Declined, Unanswerable) as refusal:
                 return failed(str(refusal)), None

@@ -11,10 +11,10 @@ from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.lazy import Answer
 
-from .client import Client
+from .call_result import answer_of
 from .http import HttpTransport, SessionGone
-from .messages import Misbehaved
-from .results import answer_of
+from .jsonrpc import Misbehaved
+from .mcp_client import Client
 from .stdio import ServerEnded, StdioTransport
 
 Request = dict[str, Any]

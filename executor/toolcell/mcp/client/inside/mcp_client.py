@@ -9,7 +9,7 @@ from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import NoTimeLeft, RequestDenied, ToolFailure, Unencodable
 
-from .bounds import (
+from .jsonrpc import (
     MAX_CURSOR_CHARS,
     MAX_FINDINGS,
     MAX_LISTING_BYTES,
@@ -19,9 +19,15 @@ from .bounds import (
     MAX_QUESTIONS,
     MAX_REPORTS,
     MAX_TOOLS,
+    METHOD_NOT_FOUND,
+    PARTS,
+    PROBLEM,
+    Message,
+    Misbehaved,
+    encoded,
+    fingerprint_of,
+    result_in,
 )
-from .fingerprints import PARTS, PROBLEM, fingerprint_of
-from .messages import METHOD_NOT_FOUND, Message, Misbehaved, encoded, result_in
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The versions of the protocol that this client speaks, the newest first."""

@@ -8,8 +8,7 @@ from typing import Any, cast
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.lazy import Answer
 
-from .bounds import MAX_BLOCKS
-from .messages import Message
+from .jsonrpc import MAX_BLOCKS, Message
 
 DISPLAY_CHARS = 2_000
 ERROR_CHARS = 4_000

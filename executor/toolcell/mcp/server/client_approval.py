@@ -5,7 +5,7 @@ the call (handshake protocol), in a result that requires input (2026-07-28), or 
 request and the answer in all three.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -18,8 +18,8 @@ from toolcell.backends.protocols import NotConfigured
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell_tools.preview import printable
 
+from .notifications import Reports
 from .questions import Questions, put_to_client
-from .reports import Reports
 
 __all__ = [
     "APPROVAL",
@@ -30,11 +30,14 @@ __all__ = [
     "LiveAsker",
     "SuspendingAsker",
     "answered",
+    "can_elicit",
+    "question",
 ]
 
 APPROVAL: Final = "toolcell_approval"
 """The name of the question whether a call may run."""
 WORDS_CHARS: Final = 500
+Context = ServerRequestContext[Any, Any]
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -68,16 +71,22 @@ def question(request: ApprovalRequest) -> Questions:
     return Questions({APPROVAL: types.ElicitRequest(params=form)})
 
 
-def answered(request: ApprovalRequest, answer: object, by: str) -> Approved | Denied:
+def answered(request: ApprovalRequest, answer: Mapping[str, Any]) -> Approved | Denied:
     """The answer to `question` as the engine's: approved by an accepted form that says so. A form that does not may
     have a reason, for the model."""
-    form = answer.content or {} if isinstance(answer, types.ElicitResult) and answer.action == "accept" else {}
+    form: Mapping[str, Any] = answer.get("content") or {} if answer.get("action") == "accept" else {}
     is_whole, reason = request.for_form().is_whole, form.get("reason")
     if is_whole and form.get("approve") is True:
         return Approved()
     if isinstance(reason, str) and reason.strip():
-        return Denied(f"{by} did not approve the call: {printable(reason.strip()[:WORDS_CHARS])}")
-    return Denied(f"{by} did not approve the call.") if is_whole else request.too_long(by)
+        return Denied(f"The client did not approve the call: {printable(reason.strip()[:WORDS_CHARS])}")
+    return Denied("The client did not approve the call.") if is_whole else request.too_long("The client")
+
+
+def can_elicit(ctx: Context) -> bool:
+    """Whether the client can ask its user."""
+    capabilities = ctx.session.client_capabilities
+    return capabilities is not None and capabilities.elicitation is not None
 
 
 class ClientChannel:
@@ -115,21 +124,20 @@ class ApprovingChannel(ClientChannel):
 class LiveAsker:
     """Asks a client of the handshake protocol while its call waits."""
 
-    def __init__(self, ctx: ServerRequestContext[Any, Any], within_s: float, else_wait: bool) -> None:
+    def __init__(self, ctx: Context, within_s: float, else_wait: bool) -> None:
         """With `else_wait`, a request that the client cannot answer waits for an answer elsewhere."""
         self._ctx = ctx
         self._within_s = within_s
         self._else_wait = else_wait
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        capabilities = self._ctx.session.client_capabilities
-        if capabilities is None or capabilities.elicitation is None:
+        if not can_elicit(self._ctx):
             return await _unsupported(self._else_wait)
         try:
             said = await put_to_client(self._ctx, question(request).requests, self._within_s)
         except MCPError as error:
             return Denied(f"The client did not approve the call: {printable(error.message)[:500]}")
-        return answered(request, types.ElicitResult.model_validate(said[APPROVAL], by_name=False), "The client")
+        return answered(request, said[APPROVAL])
 
 
 class SuspendingAsker:

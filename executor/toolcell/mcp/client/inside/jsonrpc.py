@@ -1,10 +1,46 @@
-"""JSON-RPC 2.0 messages: how they are written, and what is accepted as one."""
+"""JSON-RPC 2.0 with a server that is not trusted: the bounds, the messages, and the fingerprints of tools.
 
+A server that exceeds a bound is ended. The supervisor and the cell compute the same fingerprint of a description.
+"""
+
+import hashlib
 import json
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from toolcell_tools.failures import ToolFailure
 
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""One message. It equals the default of `Limits.result_bytes`."""
+MAX_MESSAGES: Final = 10_000
+"""Messages during one request, its answer included."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of all messages during one request."""
+MAX_NOISE: Final = 100
+"""Lines during one request that are no message, such as a greeting or an answer to another request."""
+MAX_QUESTIONS: Final = 100
+"""Requests of the server during one request."""
+MAX_REPORTS: Final = 200
+"""Progress reports, and lines of log, that one request passes on; further ones are dropped."""
+MAX_PAGES: Final = 100
+"""Pages of one list of tools."""
+MAX_CURSOR_CHARS: Final = 10_000
+"""The cursor of a page, which the next request repeats."""
+MAX_TOOLS: Final = 500
+MAX_FINDINGS: Final = 10
+"""Findings about a list of tools as a whole."""
+MAX_LISTING_BYTES: Final = 4 * 1024 * 1024
+"""One list of tools as JSON; the largest among 18 published servers has 150 KB."""
+MAX_BLOCKS: Final = 1_000
+"""Blocks of content in one answer."""
+TAIL_BYTES: Final = 8 * 1024
+"""Kept of what the server wrote last to its standard error."""
+LIVES: Final = 20
+"""The CPU time of a server's whole life, in limits of one call (`Limits.cpu_s`)."""
+PARTS = ("name", "description", "inputSchema", "outputSchema")
+"""The parts of a description that a fingerprint covers: what a model reads, and what arguments and results are."""
+PROBLEM = "problem"
+"""Beside the name of a tool, instead of a description that cannot be sent: the reason."""
 Message = dict[str, Any]
 METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0, section 5.1
 _ID_DIGITS = 20  # more than any id of this client has
@@ -82,3 +118,10 @@ def result_in(answer: Message, what: str) -> Message:
     if not isinstance(result, dict):
         raise Misbehaved(f"The server's answer to {what} is no object. The server was ended.")
     return cast("Message", result)
+
+
+def fingerprint_of(described: Mapping[str, Any]) -> str:
+    """A digest of the description. Other parts than `PARTS` do not count."""
+    covered = {part: described[part] for part in PARTS if described.get(part) is not None}
+    canonical = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

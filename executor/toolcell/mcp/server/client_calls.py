@@ -17,11 +17,13 @@ from toolcell.backends.threads import in_thread
 from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
-from toolcell.store.approvals import Approvals, Approved, Denied
+from toolcell.store.approvals import Approvals, Denied
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 
-from .approving import (
+from .artifacts import Artifacts
+from .bounds import ServerBounds
+from .client_approval import (
     APPROVAL,
     ASKER,
     Asker,
@@ -29,15 +31,13 @@ from .approving import (
     LiveAsker,
     SuspendingAsker,
     answered,
+    can_elicit,
     question,
 )
-from .artifacts import Artifacts
-from .asking import Answers
-from .bounds import ServerBounds
-from .catalog import Offered, ToolList
+from .input_required import Answers
+from .notifications import Reports, reporting
 from .questions import BadQuestion, Declined, Questions, RoundState, Unanswerable, asked, put_to_client, wire
-from .reports import Reports, reporting
-from .results import failed, written
+from .tool_list import ListedTool, ToolList, failed
 
 __all__ = ["ClientCalls", "is_modern"]
 
@@ -55,7 +55,7 @@ class ClientCalls:
     def __init__(
         self,
         session: Session,
-        catalog: ToolList,
+        tools: ToolList,
         artifacts: Artifacts,
         channel: ClientChannel,
         approvals: Approvals,
@@ -64,7 +64,7 @@ class ClientCalls:
         bounds: ServerBounds,
     ) -> None:
         self._session = session
-        self._catalog = catalog
+        self._tools = tools
         self._artifacts = artifacts
         self._channel = channel
         self._approvals = approvals
@@ -74,32 +74,32 @@ class ClientCalls:
         self._numbers = count(1)
 
     async def run(
-        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, level: str
+        self, ctx: Context, tool: ListedTool, params: types.CallToolRequestParams, level: str
     ) -> dict[str, Any] | types.InputRequiredResult:
         """Make the call, and ask the client what the tool or the engine wants to know. `level` is the least severe log
         message that the client wants."""
-        reports = Reports(ctx, offered.entry.name, level, self._bounds.reports)
+        reports = Reports(ctx, tool.entry.name, level, self._bounds.reports)
         if is_modern(ctx):
-            return await self._one_round(ctx, offered, params, reports)
-        async with _polled(ctx, offered.poll_after_s):
-            return await self._rounds(ctx, offered, params, reports, level)
+            return await self._one_round(ctx, tool, params, reports)
+        async with _polled(ctx, tool.poll_after_s):
+            return await self._rounds(ctx, tool, params, reports, level)
 
     async def _rounds(
-        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, reports: Reports, level: str
+        self, ctx: Context, tool: ListedTool, params: types.CallToolRequestParams, reports: Reports, level: str
     ) -> dict[str, Any]:
         """All rounds of a client of the handshake protocol, which is asked while its request waits."""
         asker = LiveAsker(ctx, self._bounds.answer_s, self._is_durable)
         answers: Answers = {}
         for _ in range(self._bounds.rounds + 1):
-            result = await self.attempt(offered, params.arguments, answers, asker, reports)
+            result = await self.attempt(tool, params.arguments, answers, asker, reports)
             try:
                 questions = asked(result, self._bounds.answers_bytes)
                 if questions is None:
-                    return self.written(offered, params.arguments, result)
+                    return self.written(tool, params.arguments, result)
                 able = questions.for_client(ctx.session.client_capabilities, answers)
             except (BadQuestion, Declined, Unanswerable) as error:
                 return failed(str(error))
-            reports = Reports(ctx, offered.entry.name, level, self._bounds.reports)
+            reports = Reports(ctx, tool.entry.name, level, self._bounds.reports)
             try:
                 answers = {**answers, **await put_to_client(ctx, able, self._bounds.answer_s)}
             except MCPError as error:
@@ -107,7 +107,7 @@ class ClientCalls:
         return failed(f"The tool asked the client in {self._bounds.rounds} rounds, and needs more.")
 
     async def _one_round(
-        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, reports: Reports
+        self, ctx: Context, tool: ListedTool, params: types.CallToolRequestParams, reports: Reports
     ) -> dict[str, Any] | types.InputRequiredResult:
         """One round of the protocol in which the client makes the call again, with answers and the sealed state."""
         state = RoundState.read(params.request_state)
@@ -118,12 +118,14 @@ class ClientCalls:
         if state.approval:
             if APPROVAL not in responses:
                 raise MCPError(types.INVALID_PARAMS, f"The answer {APPROVAL!r} is missing.")
-            await self.answer_approval(state.approval, responses[APPROVAL])
+            said = responses[APPROVAL]
+            answer = wire(said) if isinstance(said, types.ElicitResult) else {}
+            await in_thread(partial(self._keep_answer, state.approval, answer))
         scope = anyio.CancelScope()
-        asker = SuspendingAsker(scope.cancel, state.approval, _can_elicit(ctx), self._is_durable)
+        asker = SuspendingAsker(scope.cancel, state.approval, can_elicit(ctx), self._is_durable)
         result: ToolResult | None = None
         with scope:
-            result = await self.attempt(offered, params.arguments, answers, asker, reports)
+            result = await self.attempt(tool, params.arguments, answers, asker, reports)
         if asker.request is not None:
             return self._required(question(asker.request), ctx, state, answers, asker.request.id)
         assert result is not None
@@ -132,12 +134,12 @@ class ClientCalls:
         except BadQuestion as error:
             return failed(str(error))
         if questions is None:
-            return self.written(offered, params.arguments, result)
+            return self.written(tool, params.arguments, result)
         if params.request_state is None and params.input_responses:  # the client has answered before it was asked
             first = RoundState(asked={name: wire(each) for name, each in questions.requests.items()}, rounds=1)
             if first.told(params.input_responses):
                 return await self._one_round(
-                    ctx, offered, params.model_copy(update={"request_state": first.text()}), reports
+                    ctx, tool, params.model_copy(update={"request_state": first.text()}), reports
                 )
         try:
             return self._required(questions, ctx, state, answers)
@@ -161,25 +163,22 @@ class ClientCalls:
             )
         return types.InputRequiredResult(input_requests=able, request_state=text)
 
-    async def answer_approval(self, id: str, answer: object) -> None:
+    def _keep_answer(self, id: str, answer: Mapping[str, Any]) -> None:
         """Keep the client's answer to a request for approval. An answer that comes too late changes nothing: the call
         asks again, or is denied."""
         try:
-            said = await in_thread(partial(self._said, id, answer))
+            request = self._approvals.get(id).request
+            said = Denied() if request is None else answered(request, answer)
             if isinstance(said, Denied):
-                await in_thread(partial(self._approvals.deny, id, said.message, by="the MCP client"))
+                self._approvals.deny(id, said.message, by="the MCP client")
             else:
-                await in_thread(partial(self._approvals.approve, id, by="the MCP client"))
+                self._approvals.approve(id, by="the MCP client")
         except UsageError:
             pass
 
-    def _said(self, id: str, answer: object) -> Approved | Denied:
-        request = self._approvals.get(id).request
-        return Denied() if request is None else answered(request, answer, "The client")
-
     async def attempt(
         self,
-        offered: Offered,
+        tool: ListedTool,
         arguments: Mapping[str, Any] | None,
         answers: Answers,
         asker: Asker,
@@ -189,15 +188,15 @@ class ClientCalls:
     ) -> ToolResult:
         """Make the call once, in a process. Without `reports`, its progress goes to `on_progress`. In a closed session,
         the call is Cancelled."""
-        given = dict(arguments or {})  # `ToolRequests.call` has refused answers among them
-        if offered.answers and answers:
-            given[offered.answers] = dict(answers)
+        given = dict(arguments or {})  # `PrincipalServer` has refused answers among them
+        if tool.answers and answers:
+            given[tool.answers] = dict(answers)
         call_id = call_id or f"{self._session.id}-mcp-{self._run}-{next(self._numbers)}"
         with self._asking(asker, reports):
             if reports is None:
-                return await self._called(offered.name, given, call_id, on_progress, None)
+                return await self._called(tool.name, given, call_id, on_progress, None)
             async with reporting(reports):
-                result = await self._called(offered.name, given, call_id, reports.progress, reports.log)
+                result = await self._called(tool.name, given, call_id, reports.progress, reports.log)
             return result
 
     async def _called(
@@ -221,9 +220,9 @@ class ClientCalls:
             if reports is not None:
                 self._channel.reports.discard(reports)
 
-    def written(self, offered: Offered, arguments: Mapping[str, Any] | None, result: ToolResult) -> dict[str, Any]:
+    def written(self, tool: ListedTool, arguments: Mapping[str, Any] | None, result: ToolResult) -> dict[str, Any]:
         """The result as the client gets it."""
-        return written(self._catalog, self._artifacts, offered, dict(arguments or {}), result)
+        return self._tools.written(tool, dict(arguments or {}), result, self._artifacts.links(result))
 
 
 @asynccontextmanager
@@ -242,8 +241,3 @@ async def _polled(ctx: Context, after_s: float | None) -> AsyncGenerator[None]:
         tasks.start_soon(later)
         yield
         tasks.cancel_scope.cancel()
-
-
-def _can_elicit(ctx: Context) -> bool:
-    capabilities = ctx.session.client_capabilities
-    return capabilities is not None and capabilities.elicitation is not None
