@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcell import Session
-from toolcell.adapters.bash_cell import BashCell, ShellEvent
+from toolcell_tools.for_programs.bash_shells import BashCell, ShellEvent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [BashCell()]

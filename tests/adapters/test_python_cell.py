@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolcell import Session
-from toolcell.adapters.python_cell import MAX_LOGS, PythonCell
+from toolcell_tools.for_programs.python_code import MAX_LOGS, PythonCell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [PythonCell()]

@@ -25,12 +25,12 @@ from toolcell.errors import UsageError
 from toolcell_tools.content import Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool
+from toolcell_tools.for_programs.python_code import INTERPRETER
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_tool
 from .in_cell import function_runner
-from .python_cell import INTERPRETER
 from .results import blocks_of, in_text, text_of, value_of
 from .smolagents_in_cell import returned, run
 from .smolagents_inputs import inputs_of, parameters_of

@@ -1,4 +1,4 @@
-"""`BashCell`: bash shells that keep their directory, variables, functions and jobs. Imports no framework.
+"""`BashCell`: bash shells that keep their directory, variables, functions and jobs.
 
 Supervisor([*workspace_tools(), BashCell()])
 """
@@ -24,7 +24,7 @@ from toolcell_tools.failures import ToolFailure
 from toolcell_tools.options import Lifetime
 from toolcell_tools.typed import TypedTool
 
-from .workspace import FOR_PROGRAMS
+from .workspace_tools import FOR_PROGRAMS
 
 __all__ = ["BashCell", "ShellEvent", "ShellStep"]
 
