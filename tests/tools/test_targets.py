@@ -6,7 +6,7 @@ import pytest
 
 from toolcell_tools import ToolDefinitionError
 from toolcell_tools.foreign import check_foreign_schema
-from toolcell_tools.targets import UnresolvedReference, targets
+from toolcell_tools.json_schema import UnresolvedReference, targets
 
 
 def to(reference: str, **others: Any) -> tuple[dict[str, Any], dict[str, Any]]:

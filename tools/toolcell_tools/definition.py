@@ -1,16 +1,23 @@
-"""Tool: a function, its declaration, and the way from JSON arguments to a call."""
+"""Tool: a function, its declaration, and the way from JSON arguments to a call; and `tool`, the decorator for it."""
 
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from .binder import Binder, fields_of, whole_parameter
 from .capability import CHANGING, Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
-from .options import ExceptionsShown, FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
-from .pending import LONG_RUNNING_NOTE
-from .rules import (
+from .options import (
+    Annotations,
+    ExceptionsShown,
+    FailureMode,
+    Kind,
+    Lifetime,
+    Placement,
+    ToolOptions,
+    Variation,
     capabilities,
     check_choice,
     check_description,
@@ -25,25 +32,43 @@ from .rules import (
     check_tier,
     check_types,
     check_version,
+    defaults_of,
     suggested_name,
     tier_of,
 )
-from .signature import MISSING, Parameter, context_parameter, evaluated, is_async, is_generator, parameters, underlying
+from .returned import written
+from .signature import (
+    MISSING,
+    Binder,
+    Parameter,
+    context_parameter,
+    evaluated,
+    fields_of,
+    is_async,
+    is_generator,
+    parameters,
+    underlying,
+    whole_parameter,
+)
 
 if TYPE_CHECKING:
     from asyncio import Runner
 
     from pydantic import TypeAdapter
 
-    from .declaration import ToolDeclaration
-    from .docstrings import Documented
+    from .declaration import Documented, ToolDeclaration
     from .preview import Preview, Previewer
     from .signals import SignalKind
 
-__all__ = ["Tool"]
+__all__ = ["Tool", "deriving", "tool"]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+deriving: bool = os.environ.get("TOOLCELL_IN_CELL") != "1"
+"""Whether `tool` derives and checks the declaration at once. The cell's runner sets this to False: the supervisor's
+process has checked the tools, and a cell must not spend 100 ms on pydantic and griffe to do it again."""
 
 
 class _Derived(NamedTuple):
@@ -238,17 +263,14 @@ class Tool(Generic[P, R_co]):
     def encoded(self, value: object) -> object:
         """`value` serialised by the type in `output_schema`, if that is a type. Raises Unencodable if it is no fit."""
         kind = self._output_adapter()
-        if kind is None:
-            return value
-        from .output import written
-
-        return written(kind, value)
+        return value if kind is None else written(kind, value)
 
     def _output_adapter(self) -> "TypeAdapter[Any] | None":
         if self._output is None and self.writes_output:
-            from .output import adapter
+            from pydantic import TypeAdapter
 
-            self._output = adapter(self._options.get("output_schema"))
+            kind: Any = self._options.get("output_schema")
+            self._output = TypeAdapter(kind)
         return self._output
 
     def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":
@@ -303,7 +325,7 @@ class Tool(Generic[P, R_co]):
         self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type that cells need
         self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
-        self._defaults = self._promised(options.get("parameters_schema"))
+        self._defaults = defaults_of(options.get("parameters_schema"))
 
     def _check_mutates(self, mutates: object) -> None:
         if mutates is None:
@@ -353,13 +375,6 @@ class Tool(Generic[P, R_co]):
     def has_preview(self) -> bool:
         return self._options.get("preview") is not None
 
-    def _promised(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        if given is None:
-            return {}
-        from .override import defaults_of
-
-        return defaults_of(given)
-
     def _context_of(self, fn: Callable[..., object]) -> str | None:
         wrong: type = HostContext if self.context_type is ToolContext else ToolContext
         misplaced = context_parameter(self.name, fn, wrong)
@@ -377,7 +392,7 @@ class Tool(Generic[P, R_co]):
         return tuple(one for one in found if one.name not in given) if given else found
 
     def _derive(self, localns: Mapping[str, object] | None) -> _Derived:
-        from .output import schema_of
+        from .schema import schema_of
 
         if self._parameters is None:
             self._parameters = self._parameters_of(localns)
@@ -397,7 +412,7 @@ class Tool(Generic[P, R_co]):
         return self._derived
 
     def _words(self) -> "Documented":
-        from .docstrings import documented
+        from .declaration import documented
 
         return documented(self.fn)
 
@@ -415,18 +430,17 @@ class Tool(Generic[P, R_co]):
         return cast("Mapping[str, Any]", given.get("properties", {}))
 
     def _declared(self, derived: _Derived) -> "ToolDeclaration":
-        from .annotations import Annotations
         from .declaration import ToolDeclaration, fingerprint
-        from .override import overriding
+        from .schema import given_schema
 
         options = self._options
         given, schema = options.get("parameters_schema"), derived.parameters_schema
         if given is not None:
-            schema = overriding(self.name, schema, given)
+            schema = given_schema(self.name, schema, given)
         description = options.get("description")
         description = derived.description if description is None else description.strip()
         if self.long_running:
-            description = f"{description}\n\n{LONG_RUNNING_NOTE}".lstrip()
+            description = f"{description}\n\n{_LONG_RUNNING_NOTE}".lstrip()
         asked = options.get("requires_approval", False)
         rights: list[object] = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
         if self.instructions or self.signals or self.confirms:
@@ -508,6 +522,10 @@ class Tool(Generic[P, R_co]):
         return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
 
 
+_LONG_RUNNING_NOTE = (  # the wording of ADK, which models follow
+    "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate "
+    "or pending status."
+)
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})  # what most tools return; none is a coroutine
 
 
@@ -525,3 +543,37 @@ def _given_by_partial(fn: Callable[..., object]) -> set[str]:
         given |= fn.keywords.keys()
         fn = fn.func
     return given
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a Tool of `fn`: `@tool`, `@tool(needs={Capability.WRITE})` or `tool(fn, name="…")`.
+
+    Name and description come from the function, the parameters schema from its types and docstring, the tier from its
+    `needs` and `uses`. Raises ToolDefinitionError, which says how to correct the definition.
+    """
+    if fn is not None:
+        return _made(fn, options, _locals_above() if deriving else None)
+
+    def decorate(decorated: Callable[P, R]) -> Tool[P, R]:
+        return _made(decorated, options, _locals_above() if deriving else None)
+
+    return decorate
+
+
+def _made(fn: Callable[P, R], options: ToolOptions, localns: Mapping[str, object] | None) -> Tool[P, R]:
+    if isinstance(fn, Tool):
+        raise ToolDefinitionError(f"{fn.name!r} is a tool already. Pass its function: tool({fn.name}.fn, …).")
+    if not callable(fn):
+        raise ToolDefinitionError(f"{fn!r} is not a function. Write @tool above a def, or tool(fn, …).")
+    return Tool(fn, **options, derive=deriving, localns=localns)
+
+
+def _locals_above() -> Mapping[str, object]:
+    """The locals of the caller of `tool`. Annotations may name types that are defined in the same function."""
+    return sys._getframe(2).f_locals  # pyright: ignore[reportPrivateUsage]

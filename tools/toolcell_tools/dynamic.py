@@ -4,22 +4,21 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
-from . import function
+from . import definition
 from .failures import ToolDefinitionError
-from .host import HostTool
-from .options import DynamicHostOptions, DynamicOptions, Kind
-from .rules import answers_parameter, check_flag
-from .whole import WholeTool
+from .options import DynamicHostOptions, DynamicOptions, Kind, answers_parameter, check_flag
+from .outside_cells import HostTool
+from .typed import SingleArgumentTool
 
 if TYPE_CHECKING:
-    from .docstrings import Documented
+    from .declaration import Documented
 
 __all__ = ["DynamicHostTool", "DynamicTool", "dynamic_host_tool", "dynamic_tool", "is_dynamic"]
 
 _ANYTHING: dict[str, Any] = {"type": "object"}
 
 
-class DynamicTool(WholeTool[..., Any]):
+class DynamicTool(SingleArgumentTool[..., Any]):
     """A tool made of a handler and separate parameters. Made by `dynamic_tool`."""
 
     kind: ClassVar[Kind] = "dynamic"
@@ -48,7 +47,7 @@ class DynamicTool(WholeTool[..., Any]):
             self._derive(None)
 
     def _words(self) -> "Documented":
-        from .docstrings import Documented
+        from .declaration import Documented
 
         return Documented("", {})  # a handler's docstring is for its maintainers
 
@@ -106,7 +105,7 @@ def dynamic_tool(
         description=description,
         output_schema=success,
         validate=validate,
-        derive=function.deriving,
+        derive=definition.deriving,
         **options,
     )
 
@@ -135,7 +134,7 @@ def dynamic_host_tool(
         description=description,
         output_schema=success,
         validate=validate,
-        derive=function.deriving,
+        derive=definition.deriving,
         **options,
     )
 

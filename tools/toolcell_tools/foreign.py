@@ -9,10 +9,9 @@ from typing import Any, cast
 import jsonschema_rs
 
 from .cost import MAX_SAME, Cost, SelfReference, pattern_weight
-from .dialect import DEFAULT, DRAFTS, FORMATS, draft_of, subschemas
 from .encode import WIDE_BITS, encode_json
 from .failures import ToolDefinitionError, Unencodable
-from .targets import UnresolvedReference
+from .json_schema import DEFAULT, DRAFTS, FORMATS, UnresolvedReference, draft_of, subschemas
 
 __all__ = ["MAX_BYTES", "MAX_NODES", "MAX_PATTERNS", "check_any_schema", "check_foreign_schema", "compiled"]
 

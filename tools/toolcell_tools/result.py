@@ -13,12 +13,10 @@ from pydantic_core import from_json, to_json
 from typing_extensions import TypeVar
 
 from .artifact import Artifact
-from .content import AudioBlock, Content, ImageBlock, TextBlock
+from .content import AudioBlock, Content, ImageBlock, Json, TextBlock
 from .errors import CutShort, ToolError, ToolFailed
-from .json_types import Json
-from .pending import Pending
 from .preview import printable, shortened
-from .signals import Signal
+from .signals import Pending, Signal
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage", "quoted"]
 

@@ -1,4 +1,5 @@
-"""JSON Schemas for a tool's parameters and result, from its types. Pydantic derives them; this module adds rules."""
+"""JSON Schemas for a tool's parameters and results: derived from its types by pydantic, under the rules here, or given
+by its author."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -12,12 +13,22 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import is_typeddict
 
-from .binder import CONFIG, fields_of
 from .failures import ToolDefinitionError
-from .sent import SentSchema
-from .signature import MISSING, Parameter
+from .foreign import check_any_schema, check_foreign_schema
+from .options import defaults_of
+from .result import ToolResult
+from .signature import CONFIG, MISSING, Parameter, fields_of, plain_type
 
-__all__ = ["closed", "object_schema", "other_names", "parameters_schema", "returned_schema"]
+__all__ = [
+    "EncodedSchema",
+    "closed",
+    "given_schema",
+    "object_schema",
+    "other_names",
+    "parameters_schema",
+    "returned_schema",
+    "schema_of",
+]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError, ImportError)
 
@@ -175,8 +186,7 @@ def object_schema(name: str, kind: Any) -> dict[str, Any]:
 def closed(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
     """The schema of `kind`, by which names that are no field are refused, as they are of a function's parameters. It
     stays as it is if `kind` says what becomes of them, or takes fields by other names than the schema's."""
-    while get_origin(kind) is not None:
-        kind = get_origin(kind) if get_origin(kind) is not Annotated else get_args(kind)[0]
+    kind = plain_type(kind)
     config: dict[str, Any] = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     decorators = getattr(kind, "__pydantic_decorators__", None)
     before = decorators is not None and any(one.info.mode != "after" for one in decorators.model_validators.values())
@@ -216,17 +226,78 @@ def _aliases(given: Any) -> list[str]:
 
 def returned_schema(annotation: object) -> dict[str, Any] | None:
     """The schema of results if the return annotation is a model, dataclass or TypedDict with a schema, else None."""
-    from .result import ToolResult
-
     if not isinstance(annotation, type) or issubclass(annotation, ToolResult):
         return None
     kind = cast("type[Any]", annotation)
     if not (issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind)):
         return None
     try:
-        return TypeAdapter[Any](kind).json_schema(mode="serialization", schema_generator=SentSchema)
+        return TypeAdapter[Any](kind).json_schema(mode="serialization", schema_generator=EncodedSchema)
     except _NoSchema:  # a schema of results is optional
         return None
+
+
+def schema_of(name: str, option: str, given: Any) -> dict[str, Any]:
+    """`given` if it is a JSON Schema, else the JSON Schema of what the type `given` serialises to."""
+    if isinstance(given, Mapping):
+        return check_any_schema(name, option, cast("Mapping[str, Any]", given))
+    try:
+        return TypeAdapter[Any](given).json_schema(mode="serialization", schema_generator=EncodedSchema)
+    except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:
+        reason = str(failure).partition("\n")[0].rstrip(".")
+        raise ToolDefinitionError(
+            f"tool {name!r}: {option}={given!r} has no JSON Schema: {reason}. "
+            "Pass a JSON Schema, or a type that has one."
+        ) from failure
+
+
+def given_schema(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `given`, checked: everything that it accepts can be bound, by name, to the parameters in `derived`.
+
+    If the tool takes no other parameters, `additionalProperties` is set to False. Raises ToolDefinitionError.
+    """
+    schema = check_foreign_schema(name, "parameters_schema", given)
+    properties = cast("dict[str, Any]", schema.get("properties", {}))
+    if derived.get("additionalProperties") is False:
+        known = cast("dict[str, Any]", derived["properties"])
+        strange = [one for one in properties if one not in known]
+        if strange:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameters_schema has {strange[0]!r}, and the tool has no such parameter "
+                f"(it has: {', '.join(known) or 'none'}). Remove it or add the parameter."
+            )
+        if schema.setdefault("additionalProperties", False) is not False or "patternProperties" in schema:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameters_schema lets in properties that it does not name, which the tool could not "
+                "take. Remove patternProperties, and set additionalProperties to False or leave it out."
+            )
+    promised = {*cast("list[str]", schema.get("required", [])), *defaults_of(schema)}
+    for one in cast("list[str]", derived.get("required", [])):
+        if one not in promised:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameters_schema does not require {one!r}, and the tool cannot do without it. Add it "
+                f"to 'required', or give properties[{one!r}] a 'default'."
+            )
+    return schema
+
+
+class EncodedSchema(GenerateJsonSchema):
+    """The JSON Schema of a type as `encode` sends it, which differs from pydantic's serialisation for a few types.
+
+    Pass this class as `schema_generator`. Bytes are `{"base64", "size"}` outside models. A Decimal may have an
+    exponent: pydantic's serialiser writes it, although pydantic's pattern does not allow it.
+    """
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> dict[str, Any]:
+        sent: dict[str, Any] = {
+            "type": "object",
+            "properties": {"base64": {"type": "string", "contentEncoding": "base64"}, "size": {"type": "integer"}},
+            "required": ["base64", "size"],
+        }
+        return {"anyOf": [sent, {"type": "string"}]}  # a model writes its bytes as text
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> dict[str, Any]:
+        return {"type": "string"} if self.mode == "serialization" else super().decimal_schema(schema)
 
 
 def _first_line(failure: Exception) -> str:

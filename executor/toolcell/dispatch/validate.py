@@ -19,7 +19,7 @@ from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
-from toolcell_tools.targets import UnresolvedReference
+from toolcell_tools.json_schema import UnresolvedReference
 
 from .explain import Problem, explained, problems
 

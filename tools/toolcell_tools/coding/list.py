@@ -4,12 +4,13 @@ import os
 import stat
 from typing import Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.definition import tool
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import Preview
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
 from .outputs import LISTING
 from .walk import WalkedDirectory, shown, walk

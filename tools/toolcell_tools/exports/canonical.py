@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcell_tools.targets import is_index
+from toolcell_tools.json_schema import is_index
 
 from .report import Unexportable
 

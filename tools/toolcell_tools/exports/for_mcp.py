@@ -6,8 +6,8 @@ from typing import Any
 
 from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.options import answers_parameter
 from toolcell_tools.result import ToolResult
-from toolcell_tools.rules import answers_parameter
 
 from .calls import ModelCall, text_of
 from .canonical import Schema, canonical

@@ -17,11 +17,10 @@ from typing import IO, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.options import Lifetime
+from toolcell_tools.options import Annotations, Lifetime
 from toolcell_tools.typed import TypedTool
 
 from .workspace_tools import FOR_PROGRAMS

@@ -21,12 +21,11 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import ToolFailure, Unencodable
-from toolcell_tools.options import Lifetime
+from toolcell_tools.options import Annotations, Lifetime
 from toolcell_tools.typed import TypedTool
 
 __all__ = ["INTERPRETER", "PythonCell", "PythonEvent", "PythonStep"]

@@ -12,15 +12,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.coding.glob import glob
 from toolcell_tools.coding.grep import grep
 from toolcell_tools.coding.list import list_directory
 from toolcell_tools.context import ToolContext
-from toolcell_tools.definition import Tool
+from toolcell_tools.definition import Tool, tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
+from toolcell_tools.options import Annotations
 from toolcell_tools.shell import command_line
 
 __all__ = ["FOR_PROGRAMS", "OUTPUT_BYTES", "workspace_tools"]

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.base.images import IMAGE_SIDE, flaw_of, media_type_of
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import LazyField
+from toolcell_tools.options import Annotations
+from toolcell_tools.signature import LazyField
 
 if TYPE_CHECKING:
     from toolcell_tools.content import Content

@@ -13,7 +13,7 @@ import pydantic
 
 from toolcell.errors import UsageError
 from toolcell_tools.failures import ToolDefinitionError
-from toolcell_tools.rules import legal_names
+from toolcell_tools.options import legal_names
 from toolcell_tools.toolsets import ToolsetError
 
 from .inside.bounds import MAX_FINDINGS, MAX_TOOLS

@@ -8,11 +8,10 @@ import pydantic
 
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.foreign import ForeignTool, elsewhere
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
+from toolcell_tools.options import DESCRIPTION_CHARS, Annotations, is_below, tier_of
 from toolcell_tools.preview import printable
-from toolcell_tools.rules import DESCRIPTION_CHARS, is_below, tier_of
 
 from .inside.fingerprints import fingerprint_of
 from .source import ServerSource

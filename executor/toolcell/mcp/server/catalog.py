@@ -10,8 +10,8 @@ from toolcell.session import Session
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.exports import Export, ModelCall
 from toolcell_tools.exports import mcp as export_tools
+from toolcell_tools.options import answers_parameter
 from toolcell_tools.result import ToolResult
-from toolcell_tools.rules import answers_parameter
 
 __all__ = ["Offered", "ToolList"]
 

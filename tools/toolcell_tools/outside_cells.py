@@ -1,17 +1,22 @@
-"""`host_tool`: a tool that runs in the supervisor's own process, outside any sandbox, such as an agent as a tool."""
+"""Tools that no cell runs. `host_tool`: one that runs in the supervisor's own process, outside any sandbox, such as an
+agent as a tool. `provider_tool`: one that the model's provider runs, such as a web search; toolcell only exports it."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, ParamSpec, TypeVar, Unpack, overload
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, Unpack, overload
 
-from . import function
+from . import definition
 from .capability import KIND_GRANTS, Capability, PermissionTier, SessionKind
 from .context import HostContext
 from .definition import Tool
 from .failures import ToolDefinitionError
-from .options import Kind, Placement, ToolOptions
-from .rules import capabilities, check_flag
+from .options import Kind, Placement, ToolOptions, capabilities, check_flag, check_metadata, check_name
 
-__all__ = ["HostTool", "host_tool"]
+if TYPE_CHECKING:
+    from .declaration import ToolDeclaration
+
+__all__ = ["HostTool", "ProviderTool", "host_tool", "provider_tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +93,55 @@ def host_tool(
             raise ToolDefinitionError(f"{decorated.name!r} is a tool already. Pass its function: host_tool(…fn, …).")
         if not callable(decorated):
             raise ToolDefinitionError(f"{decorated!r} is not a function. Write @host_tool above a def.")
-        return HostTool(decorated, **options, derive=function.deriving)
+        return HostTool(decorated, **options, derive=definition.deriving)
 
     return decorate if fn is None else decorate(fn)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProviderTool:
+    """A tool that its provider runs, as `definition` says. No cell, no grants and no limits apply to it."""
+
+    name: str
+    provider: str
+    definition: Mapping[str, Any]
+    tier: PermissionTier = PermissionTier.SYSTEM
+
+    @property
+    def origin(self) -> str:
+        """Who defines the tool, for messages."""
+        return f"the provider {self.provider}"
+
+    @property
+    def declaration(self) -> "ToolDeclaration":
+        """The data that a policy and an export see: the definition, unchanged."""
+        from .declaration import ToolDeclaration, fingerprint
+        from .options import Annotations
+
+        definition = deepcopy(dict(self.definition))
+        return ToolDeclaration(
+            name=self.name,
+            description="",
+            tier=self.tier,
+            parameters_schema={},
+            annotations=Annotations(open_world=True).resolved(self.tier, frozenset()),
+            fingerprint=fingerprint([self.name, self.provider, definition]),
+            kind="provider",
+            placement="provider",
+            provider=self.provider,
+            provider_definition=definition,
+        )
+
+
+def provider_tool(
+    name: str, *, provider: str, definition: Mapping[str, Any], tier: PermissionTier = PermissionTier.SYSTEM
+) -> ProviderTool:
+    """Make a tool that `provider` ("openai", "anthropic", "gemini") runs. Its requests contain `definition` unchanged.
+
+    Raises ToolDefinitionError for an invalid tool name, and for a definition that is not JSON data.
+    """
+    if not provider:
+        raise ToolDefinitionError(f"tool {name!r}: provider is empty. Name it, such as 'openai' or 'anthropic'.")
+    return ProviderTool(
+        check_name(name), provider, check_metadata(name, definition, "definition"), PermissionTier(tier)
+    )
