@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from .capability import CHANGING, Capability, PermissionTier
+from .capability import Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
 from .options import (
@@ -19,19 +19,17 @@ from .options import (
     ToolOptions,
     Variation,
     capabilities,
-    check_choice,
     check_description,
-    check_flag,
     check_instructions,
     check_known,
     check_limits,
     check_metadata,
+    check_mutates,
     check_name,
+    check_options,
     check_positive,
     check_read_only,
     check_tier,
-    check_types,
-    check_version,
     defaults_of,
     suggested_name,
     tier_of,
@@ -289,62 +287,32 @@ class Tool(Generic[P, R_co]):
         """Check and set everything that does not come from the function."""
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
-        check_known(self.name, options, ToolOptions.__annotations__)
-        check_types(self.name, options)
+        check_options(self.name, options)
         self._options = options
-        self.version = check_version(self.name, options.get("version", "1.0.0"))
+        self.version = options.get("version", "1.0.0")
         self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
-        tier = options.get("tier")
-        check_choice(self.name, "tier", tier or PermissionTier.SYSTEM, tuple(PermissionTier))
+        rights, tier, annotations = self.needs | self.uses, options.get("tier"), options.get("annotations")
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
-        check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
-        if getattr(options.get("annotations"), "read_only", None):
-            check_read_only(self.name, self.needs | self.uses, f"Leave read_only out, {self._less}.")
+        check_tier(self.name, self.tier, rights, f"Leave tier out, {self._less}.")
+        if annotations is not None and annotations.read_only:
+            check_read_only(self.name, rights, f"Leave read_only out, {self._less}.")
         self.timeout = check_positive(self.name, "timeout", options.get("timeout"))
         self.limits: Mapping[str, float] | None = check_limits(self.name, options.get("limits"))
         self.lifetime: Lifetime = options.get("lifetime", "call")
-        check_choice(self.name, "lifetime", self.lifetime, ("call", "session"))
         self.failure_mode: FailureMode = options.get("failure_mode", "error")
-        check_choice(self.name, "failure_mode", self.failure_mode, ("error", "return"))
         self.exceptions: ExceptionsShown = options.get("exceptions", "text")
-        check_choice(self.name, "exceptions", self.exceptions, ("text", "type"))
         self.long_running = options.get("long_running", False)
         self.return_direct = options.get("return_direct", False)
-        check_flag(self.name, "long_running", self.long_running)
-        check_flag(self.name, "return_direct", self.return_direct)
         self.signals = self._declared_signals(options)
         self.confirms = options.get("confirms", False)
-        check_flag(self.name, "confirms", self.confirms)
         self.instructions = check_instructions(self.name, options.get("instructions", ""))
-        asked = options.get("requires_approval", False)
-        if not callable(asked):
-            check_flag(self.name, "requires_approval", asked)
-        self._check_mutates(options.get("mutates"))
+        check_mutates(self.name, options.get("mutates"), self.needs, self.lifetime)
         given = options.get("output_schema")
         self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type that cells need
         self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
         self._defaults = defaults_of(options.get("parameters_schema"))
-
-    def _check_mutates(self, mutates: object) -> None:
-        if mutates is None:
-            return
-        if not callable(mutates):
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: mutates={mutates!r} is no function. Pass one of the arguments, or leave it out."
-            )
-        always = ", ".join(sorted(self.needs & CHANGING))
-        if always:
-            raise ToolDefinitionError(
-                f"tool {self.name!r} needs {always} in each call, so mutates would hold none to its word. Name in uses "
-                "what only some calls need."
-            )
-        if self.lifetime == "session":
-            raise ToolDefinitionError(
-                f"tool {self.name!r} keeps one process over its calls, which has what any of them is granted. Leave "
-                'mutates out, or lifetime="session".'
-            )
 
     def _declared_signals(self, options: ToolOptions) -> "frozenset[SignalKind]":
         given = options.get("signals")

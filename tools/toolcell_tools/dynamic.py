@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
 
 from . import definition
 from .failures import ToolDefinitionError
@@ -80,6 +80,9 @@ class DynamicHostTool(HostTool[..., Any], DynamicTool):
     kind: ClassVar[Kind] = "dynamic"
 
 
+D = TypeVar("D", bound=DynamicTool)
+
+
 def dynamic_tool(
     name: str,
     *,
@@ -97,16 +100,13 @@ def dynamic_tool(
     gets an instance; for `str`, one text, called `input`; for None, a dict of anything. `success` and `failure` are
     JSON Schemas or types; a type in `success` also serialises the result. Raises ToolDefinitionError.
     """
-    _check_handler(name, handler)
-    return DynamicTool(
+    return _made(
+        DynamicTool,
         name,
         handler,
         parameters,
-        description=description,
-        output_schema=success,
-        validate=validate,
-        derive=definition.deriving,
-        **options,
+        validate,
+        {"description": description, "output_schema": success, **options},
     )
 
 
@@ -126,30 +126,28 @@ def dynamic_host_tool(
     and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM, and no Worker can
     call it unless it is `harmless`, as with `host_tool`. Raises ToolDefinitionError.
     """
-    _check_handler(name, handler)
-    return DynamicHostTool(
+    return _made(
+        DynamicHostTool,
         name,
         handler,
         parameters,
-        description=description,
-        output_schema=success,
-        validate=validate,
-        derive=definition.deriving,
-        **options,
+        validate,
+        {"description": description, "output_schema": success, **options},
     )
 
 
-def _check_handler(name: str, handler: object) -> None:
+def _made(
+    kind: type[D], name: str, handler: object, parameters: object, validate: bool, options: Mapping[str, Any]
+) -> D:
     if not callable(handler):
         raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
+    return kind(name, handler, parameters, validate=validate, derive=definition.deriving, **options)
 
 
 def is_dynamic(obj: object) -> bool:
     """Whether `obj` is a dynamic tool, or the declaration of one."""
-    return getattr(obj, "kind", None) == "dynamic" and (isinstance(obj, DynamicTool) or _is_declaration(obj))
-
-
-def _is_declaration(obj: object) -> bool:
+    if getattr(obj, "kind", None) != "dynamic":
+        return False
     from .declaration import ToolDeclaration
 
-    return isinstance(obj, ToolDeclaration)
+    return isinstance(obj, DynamicTool | ToolDeclaration)

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast, get_args
 
-from .capability import LEAST_TIERS, NOT_READ_ONLY, Capability, PermissionTier
+from .capability import CHANGING, LEAST_TIERS, NOT_READ_ONLY, Capability, PermissionTier
 from .encode import encode_json
 from .failures import ToolDefinitionError, Unencodable
 
@@ -32,19 +32,18 @@ __all__ = [
     "Variation",
     "answers_parameter",
     "capabilities",
-    "check_choice",
     "check_description",
     "check_flag",
     "check_instructions",
     "check_known",
     "check_limits",
     "check_metadata",
+    "check_mutates",
     "check_name",
+    "check_options",
     "check_positive",
     "check_read_only",
     "check_tier",
-    "check_types",
-    "check_version",
     "defaults_of",
     "is_below",
     "legal_names",
@@ -112,6 +111,13 @@ _WANTED: dict[str, tuple[tuple[type, ...], str]] = {
     "parameters_schema": ((Mapping, NoneType), "a JSON Schema"),
 }
 """For options that take few types: these types, and what to pass."""
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "tier": tuple(PermissionTier),
+    "lifetime": get_args(Lifetime),
+    "failure_mode": get_args(FailureMode),
+    "exceptions": get_args(ExceptionsShown),
+}
+_FLAGS = ("long_running", "return_direct", "confirms")
 DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description, the lowest of all providers
 INSTRUCTIONS_CHARS = 8_000  # of all tools together, they are in every request to a model
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -261,14 +267,51 @@ def check_description(tool: str, description: str) -> str:
     return description
 
 
-def check_version(tool: str, version: str) -> str:
-    """Return `version` if it is a semantic version; else raise ToolDefinitionError."""
+def check_options(tool: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown option, and a value that the option does not take."""
+    check_known(tool, options, ToolOptions.__annotations__)
+    for option in options.keys() & _WANTED.keys():
+        value, (types, wanted) = options[option], _WANTED[option]
+        if not isinstance(value, types):
+            raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {wanted}.")
+    for option, choices in _CHOICES.items():
+        value = options.get(option, choices[0])
+        if value not in choices and (option, value) != ("tier", None):
+            raise ToolDefinitionError(
+                f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(repr(str(one)) for one in choices)}."
+            )
+    for option in _FLAGS:
+        check_flag(tool, option, options.get(option, False))
+    asked = options.get("requires_approval", False)
+    if not callable(asked):
+        check_flag(tool, "requires_approval", asked)
+    version = options.get("version", "1.0.0")
     if not _SEMANTIC.fullmatch(version):
         raise ToolDefinitionError(
             f"tool {tool!r}: version={version!r} is not semantic. Write major.minor.patch, such as '1.2.3', "
             "'2.0.0-beta.1' or '1.0.0+build5'."
         )
-    return version
+
+
+def check_mutates(tool: str, mutates: object, needs: frozenset[Capability], lifetime: Lifetime) -> None:
+    """Refuse a value that is no function, and a function for a tool that could not be held to its word."""
+    if mutates is None:
+        return
+    if not callable(mutates):
+        raise ToolDefinitionError(
+            f"tool {tool!r}: mutates={mutates!r} is no function. Pass one of the arguments, or leave it out."
+        )
+    always = ", ".join(sorted(needs & CHANGING))
+    if always:
+        raise ToolDefinitionError(
+            f"tool {tool!r} needs {always} in each call, so mutates would hold none to its word. Name in uses "
+            "what only some calls need."
+        )
+    if lifetime == "session":
+        raise ToolDefinitionError(
+            f"tool {tool!r} keeps one process over its calls, which has what any of them is granted. Leave "
+            'mutates out, or lifetime="session".'
+        )
 
 
 def check_known(tool: str, given: Iterable[object], known: Iterable[str], what: str = "option") -> None:
@@ -281,22 +324,6 @@ def check_known(tool: str, given: Iterable[object], known: Iterable[str], what: 
             near = get_close_matches(str(option), names, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
             raise ToolDefinitionError(f"tool {tool!r} has no {what} {option!r}. {hint}")
-
-
-def check_types(tool: str, options: Mapping[str, object]) -> None:
-    """Refuse a value of a type that the option does not take."""
-    for option in options.keys() & _WANTED.keys():
-        value, (types, wanted) = options[option], _WANTED[option]
-        if not isinstance(value, types):
-            raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {wanted}.")
-
-
-def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of `choices`."""
-    if value not in choices:
-        raise ToolDefinitionError(
-            f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(repr(str(one)) for one in choices)}."
-        )
 
 
 def check_flag(tool: str, option: str, value: object) -> None:
