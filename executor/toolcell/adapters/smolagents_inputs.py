@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolcell_tools.exports.canonical import canonical, target
-from toolcell_tools.exports.merge import types_of
+from toolcell_tools.exports.merge import Definitions, types_of
 from toolcell_tools.exports.report import Unexportable
-from toolcell_tools.exports.resolve import Definitions
 
 __all__ = ["inputs_of", "parameters_of"]
 

@@ -1,12 +1,20 @@
-"""Map tool names to names that a provider accepts, and back. A name is cut only if it must be, and stays unique."""
+"""A provider's dialect as data: its rules for names, the subset of JSON Schema that it enforces, its payloads. Each
+dialect names its source. Names are cut only if they must be, and stay unique."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
+from typing import Any
 
-__all__ = ["NameMap", "NameRule", "fit_names"]
+from toolcell_tools.result import ToolResult
+
+from .calls import ModelCall, RawCall, parse_arguments
+
+__all__ = ["Dialect", "NameMap", "NameRule", "Subset", "fit_names"]
+
+_NOT_PORTABLE = re.compile(r"\(\?[=!<>a-zA-Z]|\\[1-9bBkpP]|[*+?}]\+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +80,51 @@ def fit_names(names: Iterable[str], rule: NameRule, taken: Iterable[str] = ()) -
         forward[name] = fitted
         used.add(fitted)
     return NameMap(MappingProxyType({name: forward[name] for name in wanted}))
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """The JSON Schema subset that a dialect enforces. `keywords` are the constraints that it keeps unchanged."""
+
+    keywords: frozenset[str]
+    formats: frozenset[str] = frozenset()
+    enum_types: frozenset[str] = frozenset({"string", "integer", "number", "boolean", "null"})
+    empty_text: bool = True  # "" may be one of an enum's values
+    const: bool = False
+    default: bool = False
+    references: bool = True
+    recursion: bool = True
+    required_recursion: bool = True
+    untyped: bool = False  # schemas without type, arrays without items and objects without properties are allowed
+    closed: bool = False  # every object has additionalProperties: false
+    all_required: bool = False
+    additional: bool = False  # additionalProperties is kept
+    tuples: bool = False
+    one_type: bool = False  # no list of types
+    empty_objects: bool = True
+    most_min_items: int | None = None
+
+    def portable(self, pattern: str) -> bool:
+        """Whether all engines read the pattern alike: it has no look-around, back-reference, `\\b` or flags."""
+        return not _NOT_PORTABLE.search(pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A provider's properties besides its schema rules. `parse` reads its payloads and `render` writes them."""
+
+    name: str
+    providers: frozenset[str]
+    names: NameRule
+    parse: Callable[[Mapping[str, Any]], RawCall]
+    render: Callable[[ModelCall, ToolResult, bool], dict[str, Any]]
+    parameters: NameRule | None = None
+    description_chars: int | None = None
+    outputs: bool = False
+    """Whether its tools have an output schema. Otherwise each that is lost is a finding."""
+
+    def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
+        """The call in a payload, with name and arguments as the provider sent them. Raises InvalidCall."""
+        raw = self.parse(payload)
+        arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
+        return ModelCall(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
