@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         SentMessage,
         WebHandle,
     )
+    from toolcell_tools.loop_tools import ask_user, exit_loop, load_artifacts, load_memory, transfer_to
     from toolcell_tools.options import (
         Annotations,
         Approval,
@@ -114,11 +115,6 @@ if TYPE_CHECKING:
     )
     from toolcell_tools.outside_cells import HostTool, ProviderTool, host_tool, provider_tool
     from toolcell_tools.preview import Preview
-    from toolcell_tools.ready.ask_user import ask_user
-    from toolcell_tools.ready.exit_loop import exit_loop
-    from toolcell_tools.ready.load_artifacts import load_artifacts
-    from toolcell_tools.ready.load_memory import load_memory
-    from toolcell_tools.ready.transfer_to import transfer_to
     from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from toolcell_tools.returned import encode_return
     from toolcell_tools.session_info import SessionInfo
@@ -227,11 +223,7 @@ _HOMES = {
     "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
     "toolcell_tools.confirmation": "Confirmation",
     "toolcell_tools.signals": "Pending Signal SignalKind",
-    "toolcell_tools.ready.ask_user": "ask_user",
-    "toolcell_tools.ready.exit_loop": "exit_loop",
-    "toolcell_tools.ready.load_artifacts": "load_artifacts",
-    "toolcell_tools.ready.load_memory": "load_memory",
-    "toolcell_tools.ready.transfer_to": "transfer_to",
+    "toolcell_tools.loop_tools": "ask_user exit_loop load_artifacts load_memory transfer_to",
     "toolcell.store.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         SentMessage,
         WebHandle,
     )
+    from .loop_tools import ask_user, exit_loop, load_artifacts, load_memory, transfer_to
     from .options import (
         Annotations,
         Approval,
@@ -77,11 +78,6 @@ if TYPE_CHECKING:
     )
     from .outside_cells import HostTool, ProviderTool, host_tool, provider_tool
     from .preview import Preview
-    from .ready.ask_user import ask_user
-    from .ready.exit_loop import exit_loop
-    from .ready.load_artifacts import load_artifacts
-    from .ready.load_memory import load_memory
-    from .ready.transfer_to import transfer_to
     from .result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from .returned import encode_return
     from .session_info import SessionInfo
@@ -264,16 +260,12 @@ _HOMES = {
         "Placement ToolOptions Variation"
     ),
     "preview": "Preview",
-    "ready.ask_user": "ask_user",
-    "ready.exit_loop": "exit_loop",
-    "ready.load_artifacts": "load_artifacts",
-    "ready.load_memory": "load_memory",
-    "ready.transfer_to": "transfer_to",
     "result": "CapturedOutput Notice NoticeKind SandboxSummary ToolResult Usage",
     "returned": "encode_return",
     "session_info": "SessionInfo",
     "shell": "Completed Shell",
     "signals": "Pending Signal SignalKind",
+    "loop_tools": "ask_user exit_loop load_artifacts load_memory transfer_to",
     "outside_cells": "HostTool ProviderTool host_tool provider_tool",
     "toolsets": (
         "AnyTool ApprovalRequired Cached Combined Filtered FunctionToolset Prefixed Prepared Renamed "

@@ -20,8 +20,7 @@ from toolcell_tools.returned import Answer
 from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import content, decoded, encoded, end_of, lines_of, model_text
 
-from .diffs import Replacement, diff_of_replacements, line_number
-from .nearest import nearest
+from .compare import Replacement, diff_of_replacements, line_number, nearest
 
 __all__ = ["edit"]
 

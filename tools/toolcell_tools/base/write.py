@@ -12,7 +12,7 @@ from toolcell_tools.returned import Answer
 from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import decoded, lines_of
 
-from .diffs import diff_of_texts
+from .compare import diff_of_texts
 
 __all__ = ["write"]
 

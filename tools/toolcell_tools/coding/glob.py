@@ -15,7 +15,7 @@ from toolcell_tools.signature import LazyField
 from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import pattern_of
-from .outputs import FOUND_PATHS
+from .output_schemas import FOUND_PATHS
 from .walk import shown, walk
 
 __all__ = ["compiled_glob", "glob"]

@@ -15,8 +15,8 @@ from toolcell_tools.returned import Answer
 from toolcell_tools.signature import LazyField
 
 from .glob import compiled_glob
-from .outputs import MATCHES
-from .search import Line, Searcher
+from .line_search import Line, Searcher
+from .output_schemas import MATCHES
 from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["grep"]

@@ -12,7 +12,7 @@ from toolcell_tools.preview import Preview
 from toolcell_tools.returned import Answer
 from toolcell_tools.signature import LazyField
 
-from .outputs import LISTING
+from .output_schemas import LISTING
 from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["list_directory"]

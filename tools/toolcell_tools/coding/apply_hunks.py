@@ -14,10 +14,10 @@ Source: git's apply.c, find_pos and apply_one_fragment.
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from toolcell_tools.base.nearest import nearest
+from toolcell_tools.base.compare import nearest
 from toolcell_tools.text_file import BOM, content, end_of, lines_of
 
-from .hunks import Hunk
+from .patch import Hunk
 
 __all__ = ["Misplaced", "applied"]
 
