@@ -10,7 +10,7 @@ from .context import ToolContext, require
 from .definition import tool
 from .failures import ToolFailure
 from .options import Annotations
-from .preview import Preview, fitted
+from .preview import Preview, counted, fitted
 from .returned import Answer
 from .signature import LazyField
 
@@ -89,8 +89,8 @@ def load_memory(
     """Load memories of earlier sessions that fit a query, the best fitting first."""
     records = require(ctx.memory, Capability.MEMORY_READ).search(query, limit)
     memories = [{"text": record.text, "kind": record.kind, "tags": list(record.tags)} for record in records]
-    count = "1 memory" if len(memories) == 1 else f"{len(memories)} memories"
-    return Answer(output={"memories": memories}, display=f"Loaded {count} for {query!r}")
+    display = f"Loaded {counted(len(memories), 'memory', 'memories')} for {query!r}"
+    return Answer(output={"memories": memories}, display=display)
 
 
 @tool(
