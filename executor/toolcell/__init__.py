@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         ToolFailure,
         Unencodable,
     )
-    from toolcell_tools.foreign import check_foreign_schema
     from toolcell_tools.handles import (
         ChannelHandle,
         ChannelMessage,
@@ -117,6 +116,7 @@ if TYPE_CHECKING:
     from toolcell_tools.preview import Preview
     from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from toolcell_tools.returned import encode_return
+    from toolcell_tools.schemas.untrusted import check_foreign_schema
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.shell import Completed, Shell
     from toolcell_tools.signals import Pending, Signal, SignalKind
@@ -201,7 +201,7 @@ _HOMES = {
     "toolcell_tools.failures": (
         "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"
     ),
-    "toolcell_tools.foreign": "check_foreign_schema",
+    "toolcell_tools.schemas.untrusted": "check_foreign_schema",
     "toolcell_tools.handles": (
         "ChannelHandle ChannelMessage ChannelStatus FetchedPage HttpHandle HttpResponse MemoryKind MemoryReader "
         "MemoryRecord MemoryWriter SearchHit SentMessage WebHandle"

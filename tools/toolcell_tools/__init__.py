@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         ToolFailure,
         Unencodable,
     )
-    from .foreign import check_foreign_schema
     from .handles import (
         ChannelHandle,
         ChannelMessage,
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from .preview import Preview
     from .result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from .returned import encode_return
+    from .schemas.untrusted import check_foreign_schema
     from .session_info import SessionInfo
     from .shell import Completed, Shell
     from .signals import Pending, Signal, SignalKind
@@ -250,7 +250,7 @@ _HOMES = {
         "ToolError ToolFailed UnknownTool ValidationError parse_error"
     ),
     "failures": "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable",
-    "foreign": "check_foreign_schema",
+    "schemas.untrusted": "check_foreign_schema",
     "handles": (
         "ChannelHandle ChannelMessage ChannelStatus FetchedPage HttpHandle HttpResponse MemoryKind "
         "MemoryReader MemoryRecord MemoryWriter SearchHit SentMessage WebHandle"

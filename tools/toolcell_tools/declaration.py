@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
 from .capability import Capability, PermissionTier
-from .json_schema import subschemas
 from .options import Annotations, ExceptionsShown, FailureMode, Kind, Placement
+from .schemas.keywords import subschemas
 from .signals import SignalKind
 from .signature import underlying
 

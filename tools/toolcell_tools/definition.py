@@ -360,7 +360,7 @@ class Tool(Generic[P, R_co]):
         return tuple(one for one in found if one.name not in given) if given else found
 
     def _derive(self, localns: Mapping[str, object] | None) -> _Derived:
-        from .schema import schema_of
+        from .schemas.of_types import schema_of
 
         if self._parameters is None:
             self._parameters = self._parameters_of(localns)
@@ -385,7 +385,7 @@ class Tool(Generic[P, R_co]):
         return documented(self.fn)
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
-        from .schema import closed, object_schema, parameters_schema
+        from .schemas.of_types import closed, object_schema, parameters_schema
 
         schema = parameters_schema(self.name, self.parameters, words.parameters)
         whole = whole_parameter(self.parameters)
@@ -399,7 +399,7 @@ class Tool(Generic[P, R_co]):
 
     def _declared(self, derived: _Derived) -> "ToolDeclaration":
         from .declaration import ToolDeclaration, fingerprint
-        from .schema import given_schema
+        from .schemas.of_types import given_schema
 
         options = self._options
         given, schema = options.get("parameters_schema"), derived.parameters_schema
@@ -447,7 +447,7 @@ class Tool(Generic[P, R_co]):
         return (self.fn,)
 
     def _returned(self, localns: Mapping[str, object] | None) -> dict[str, Any] | None:
-        from .schema import returned_schema
+        from .schemas.of_types import returned_schema
 
         function = underlying(self.fn)
         annotation: object = getattr(function, "__annotations__", {}).get("return")

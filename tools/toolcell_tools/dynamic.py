@@ -56,7 +56,7 @@ class DynamicTool(SingleArgumentTool[..., Any]):
             schema = super()._derived_parameters(words)
             self._check_answers(schema.get("properties", {}))
             return schema
-        from .foreign import check_foreign_schema
+        from .schemas.untrusted import check_foreign_schema
 
         return deepcopy(check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given)))
 
@@ -65,7 +65,7 @@ class DynamicTool(SingleArgumentTool[..., Any]):
         answers = answers_parameter(self.metadata)
         if not answers:
             return
-        from .schema import other_names
+        from .schemas.of_types import other_names
 
         for other in sorted(other_names(self.parameters_type, answers) & listed.keys()):
             raise ToolDefinitionError(

@@ -93,7 +93,7 @@ class SingleArgumentTool(Tool[P, R]):
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
         if self.parameters_type is str:
             return INPUT_SCHEMA
-        from .schema import object_schema
+        from .schemas.of_types import object_schema
 
         return object_schema(self.name, without_none(self.parameters_type))
 
@@ -159,7 +159,7 @@ class TypedTool(ABC, Generic[In]):
         super().__init_subclass__(**kwargs)
         # A class that is unpickled by value is still empty here. It was checked where it was defined.
         if definition.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
-            from .schema import object_schema
+            from .schemas.of_types import object_schema
 
             found = _input_type(cls)
             if not isinstance(found, TypeVar):  # a generic class: its subclasses give the type

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcell_tools.json_schema import is_index, same, subschemas
+from toolcell_tools.schemas.keywords import is_index, same, subschemas
 
 from .report import Unexportable
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from toolcell_tools.json_schema import is_index
+from toolcell_tools.schemas.keywords import is_index
 
 __all__ = ["page"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import jsonschema_rs
 
-from .json_schema import Schema, Targets, same, subschemas, targets, within
+from .keywords import Schema, Targets, same, subschemas, targets, within
 
 __all__ = ["BUDGET", "CHARS", "MAX_SAME", "Cost", "SelfReference", "is_cheap", "is_flat", "is_linear", "size_of"]
 

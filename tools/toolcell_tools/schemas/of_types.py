@@ -13,11 +13,12 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import is_typeddict
 
-from .failures import ToolDefinitionError
-from .foreign import check_any_schema, check_foreign_schema
-from .options import defaults_of
-from .result import ToolResult
-from .signature import CONFIG, MISSING, Parameter, fields_of, plain_type
+from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.options import defaults_of
+from toolcell_tools.result import ToolResult
+from toolcell_tools.signature import CONFIG, MISSING, Parameter, fields_of, plain_type
+
+from .untrusted import check_any_schema, check_foreign_schema
 
 __all__ = [
     "EncodedSchema",

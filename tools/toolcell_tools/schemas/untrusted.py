@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import jsonschema_rs
 
+from toolcell_tools.encode import WIDE_BITS, encode_json
+from toolcell_tools.failures import ToolDefinitionError, Unencodable
+
 from .cost import MAX_SAME, Cost, SelfReference, pattern_weight
-from .encode import WIDE_BITS, encode_json
-from .failures import ToolDefinitionError, Unencodable
-from .json_schema import DEFAULT, DRAFTS, FORMATS, UnresolvedReference, draft_of, subschemas
+from .keywords import DEFAULT, DRAFTS, FORMATS, UnresolvedReference, draft_of, subschemas
 
 __all__ = ["MAX_BYTES", "MAX_NODES", "MAX_PATTERNS", "check_any_schema", "check_foreign_schema", "compiled"]
 
