@@ -50,7 +50,8 @@ class Cost:
         self._targets: Targets = targets(schema) if isinstance(schema, dict) else {}
         reachable = list(self._reachable(schema))
         self._weights = {id(one): _weight(one) for one in reachable}
-        shares = self._shares(reachable)
+        done: dict[int, _Share] = {}
+        shares = [self._share(one, done, set()) for one in reachable]
         self.same = max((share.steps for share in shares), default=1)
         if all(share.objects <= 1 and share.arrays <= 1 for share in shares):
             # Each inner value is validated once, at any depth, even if the schema is recursive.
@@ -79,10 +80,6 @@ class Cost:
                 yield one
                 pending += [sub for _, sub in subschemas(one)]
                 pending += self._targets.get(id(one), [])
-
-    def _shares(self, schemas: list[dict[str, Any]]) -> list[_Share]:
-        done: dict[int, _Share] = {}
-        return [self._share(one, done, set()) for one in schemas]
 
     def _share(self, schema: Schema, done: dict[int, _Share], open_: set[int]) -> _Share:
         if not isinstance(schema, dict):
