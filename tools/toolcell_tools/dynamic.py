@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from . import definition
 from .failures import ToolDefinitionError
@@ -33,6 +33,8 @@ class DynamicTool(SingleArgumentTool[..., Any]):
         derive: bool = True,
         **options: Any,
     ) -> None:
+        if not callable(handler):
+            raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
         self._given = _ANYTHING if parameters is None else parameters
         self.parameters_type = None if isinstance(self._given, Mapping) else parameters
         super().__init__(handler, derive=False, name=name, **options)
@@ -80,9 +82,6 @@ class DynamicHostTool(HostTool[..., Any], DynamicTool):
     kind: ClassVar[Kind] = "dynamic"
 
 
-D = TypeVar("D", bound=DynamicTool)
-
-
 def dynamic_tool(
     name: str,
     *,
@@ -100,14 +99,8 @@ def dynamic_tool(
     gets an instance; for `str`, one text, called `input`; for None, a dict of anything. `success` and `failure` are
     JSON Schemas or types; a type in `success` also serialises the result. Raises ToolDefinitionError.
     """
-    return _made(
-        DynamicTool,
-        name,
-        handler,
-        parameters,
-        validate,
-        {"description": description, "output_schema": success, **options},
-    )
+    said: dict[str, Any] = {"description": description, "output_schema": success, **options}
+    return DynamicTool(name, handler, parameters, validate=validate, derive=definition.deriving, **said)
 
 
 def dynamic_host_tool(
@@ -126,22 +119,8 @@ def dynamic_host_tool(
     and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM, and no Worker can
     call it unless it is `harmless`, as with `host_tool`. Raises ToolDefinitionError.
     """
-    return _made(
-        DynamicHostTool,
-        name,
-        handler,
-        parameters,
-        validate,
-        {"description": description, "output_schema": success, **options},
-    )
-
-
-def _made(
-    kind: type[D], name: str, handler: object, parameters: object, validate: bool, options: Mapping[str, Any]
-) -> D:
-    if not callable(handler):
-        raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
-    return kind(name, handler, parameters, validate=validate, derive=definition.deriving, **options)
+    said: dict[str, Any] = {"description": description, "output_schema": success, **options}
+    return DynamicHostTool(name, handler, parameters, validate=validate, derive=definition.deriving, **said)
 
 
 def is_dynamic(obj: object) -> bool:
