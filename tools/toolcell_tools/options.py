@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .signals import SignalKind
 
 __all__ = [
-    "DESCRIPTION_CHARS",
     "Annotations",
     "Approval",
     "DynamicHostOptions",
@@ -30,25 +29,6 @@ __all__ = [
     "Placement",
     "ToolOptions",
     "Variation",
-    "answers_parameter",
-    "capabilities",
-    "check_description",
-    "check_flag",
-    "check_instructions",
-    "check_known",
-    "check_limits",
-    "check_metadata",
-    "check_mutates",
-    "check_name",
-    "check_options",
-    "check_positive",
-    "check_read_only",
-    "check_tier",
-    "defaults_of",
-    "is_below",
-    "legal_names",
-    "suggested_name",
-    "tier_of",
 ]
 
 Lifetime = Literal["call", "session"]
