@@ -153,10 +153,9 @@ def written(kind: "TypeAdapter[Any]", value: object) -> object:
     from pydantic import ValidationError
     from pydantic_core import PydanticSerializationError
 
-    from .result import ToolResult
-
-    if isinstance(value, ToolResult):
-        result: ToolResult = value  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
+    result_module = sys.modules.get("toolcell_tools.result")
+    if result_module is not None and isinstance(value, result_module.ToolResult):
+        result = cast("ToolResult", value)
         return result.model_copy(update={"output": written(kind, result.output)})
     try:
         return kind.dump_python(kind.validate_python(value), mode="json", by_alias=True)
