@@ -28,9 +28,9 @@ from importlib import import_module  # noqa: E402
 
 from toolcell.runner import zygote  # noqa: E402
 from toolcell_sandbox.kernel.numbers import NUMBERS  # noqa: E402
-from toolcell_tools import function  # noqa: E402
+from toolcell_tools import definition  # noqa: E402
 
-function.deriving = False  # as serve.preload does
+definition.deriving = False  # as serve.preload does
 for name in ("cloudpickle", "hashlib", "subprocess"):
     import_module(name)
 for name in ["edit", "memory_search", "memory_store", "message", "read", "shell", "web_fetch", "web_search", "write"]:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
     from toolcell_sandbox.report import Mechanism, SandboxReport
-    from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
     from toolcell_tools.base import base_tools
     from toolcell_tools.base.web_article import web_article
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
     from toolcell_tools.context import HostContext as _HostContext
     from toolcell_tools.context import Reporter, ToolContext, require
     from toolcell_tools.declaration import Declared, ToolDeclaration
-    from toolcell_tools.definition import Tool
+    from toolcell_tools.definition import Tool, tool
     from toolcell_tools.dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
-    from toolcell_tools.encode import encode_json, encode_return
+    from toolcell_tools.encode import encode_json
     from toolcell_tools.errors import (
         CallOutcome,
         Cancelled,
@@ -85,8 +84,6 @@ if TYPE_CHECKING:
         ToolFailure,
         Unencodable,
     )
-    from toolcell_tools.foreign import check_foreign_schema
-    from toolcell_tools.function import tool
     from toolcell_tools.handles import (
         ChannelHandle,
         ChannelMessage,
@@ -102,8 +99,9 @@ if TYPE_CHECKING:
         SentMessage,
         WebHandle,
     )
-    from toolcell_tools.host import HostTool, host_tool
+    from toolcell_tools.loop_tools import ask_user, exit_loop, load_artifacts, load_memory, transfer_to
     from toolcell_tools.options import (
+        Annotations,
         Approval,
         DynamicHostOptions,
         DynamicOptions,
@@ -115,20 +113,16 @@ if TYPE_CHECKING:
         Placement,
         ToolOptions,
         Variation,
+        legal_names,
     )
-    from toolcell_tools.pending import Pending
+    from toolcell_tools.outside_cells import HostTool, ProviderTool, host_tool, provider_tool
     from toolcell_tools.preview import Preview
-    from toolcell_tools.provider import ProviderTool, provider_tool
-    from toolcell_tools.ready.ask_user import ask_user
-    from toolcell_tools.ready.exit_loop import exit_loop
-    from toolcell_tools.ready.load_artifacts import load_artifacts
-    from toolcell_tools.ready.load_memory import load_memory
-    from toolcell_tools.ready.transfer_to import transfer_to
     from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
-    from toolcell_tools.rules import legal_names
+    from toolcell_tools.returned import encode_return
+    from toolcell_tools.schemas.untrusted import check_foreign_schema
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.shell import Completed, Shell
-    from toolcell_tools.signals import Signal, SignalKind
+    from toolcell_tools.signals import Pending, Signal, SignalKind
     from toolcell_tools.toolsets import (
         AnyTool,
         ApprovalRequired,
@@ -186,7 +180,6 @@ _HOMES = {
     "toolcell_sandbox.limits": "Limits",
     "toolcell_sandbox.network": "HostNetwork NoNetwork ProxyNetwork",
     "toolcell_sandbox.report": "Mechanism SandboxReport",
-    "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
     "toolcell_tools.base.web_article": "web_article",
@@ -195,9 +188,10 @@ _HOMES = {
     "toolcell_tools.content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
     "toolcell_tools.context": "HostContext Reporter ToolContext require",
     "toolcell_tools.declaration": "Declared ToolDeclaration",
-    "toolcell_tools.definition": "Tool",
+    "toolcell_tools.definition": "Tool tool",
     "toolcell_tools.dynamic": "DynamicHostTool DynamicTool dynamic_host_tool dynamic_tool is_dynamic",
-    "toolcell_tools.encode": "encode_json encode_return",
+    "toolcell_tools.encode": "encode_json",
+    "toolcell_tools.returned": "encode_return",
     "toolcell_tools.errors": (
         "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource "
         "NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed "
@@ -206,21 +200,17 @@ _HOMES = {
     "toolcell_tools.failures": (
         "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"
     ),
-    "toolcell_tools.foreign": "check_foreign_schema",
-    "toolcell_tools.function": "tool",
+    "toolcell_tools.schemas.untrusted": "check_foreign_schema",
     "toolcell_tools.handles": (
         "ChannelHandle ChannelMessage ChannelStatus FetchedPage HttpHandle HttpResponse MemoryKind MemoryReader "
         "MemoryRecord MemoryWriter SearchHit SentMessage WebHandle"
     ),
-    "toolcell_tools.host": "HostTool host_tool",
     "toolcell_tools.options": (
-        "Approval DynamicHostOptions DynamicOptions ExceptionsShown FailureMode Kind Lifetime Mutates "
-        "Placement ToolOptions Variation"
+        "Annotations Approval DynamicHostOptions DynamicOptions ExceptionsShown FailureMode Kind Lifetime "
+        "Mutates Placement ToolOptions Variation legal_names"
     ),
-    "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
-    "toolcell_tools.provider": "ProviderTool provider_tool",
-    "toolcell_tools.rules": "legal_names",
+    "toolcell_tools.outside_cells": "HostTool ProviderTool host_tool provider_tool",
     "toolcell_tools.result": "CapturedOutput Notice NoticeKind SandboxSummary ToolResult Usage",
     "toolcell_tools.session_info": "SessionInfo",
     "toolcell_tools.shell": "Completed Shell",
@@ -231,12 +221,8 @@ _HOMES = {
     "toolcell_tools.typed": "TypedTool TypedToolAdapter as_tool",
     "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
     "toolcell_tools.confirmation": "Confirmation",
-    "toolcell_tools.signals": "Signal SignalKind",
-    "toolcell_tools.ready.ask_user": "ask_user",
-    "toolcell_tools.ready.exit_loop": "exit_loop",
-    "toolcell_tools.ready.load_artifacts": "load_artifacts",
-    "toolcell_tools.ready.load_memory": "load_memory",
-    "toolcell_tools.ready.transfer_to": "transfer_to",
+    "toolcell_tools.signals": "Pending Signal SignalKind",
+    "toolcell_tools.loop_tools": "ask_user exit_loop load_artifacts load_memory transfer_to",
     "toolcell.store.approvals": (
         "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
     ),

@@ -19,7 +19,7 @@ from toolcell_tools.capability import KIND_GRANTS, Capability, PermissionTier, S
 from toolcell_tools.context import HostContext
 from toolcell_tools.dynamic import DynamicHostTool, dynamic_host_tool
 from toolcell_tools.failures import ToolDefinitionError, ToolFailure, UsageError
-from toolcell_tools.host import DEFAULT_NEEDS
+from toolcell_tools.outside_cells import DEFAULT_NEEDS
 from toolcell_tools.result import ToolResult
 from toolcell_tools.signals import Signal
 

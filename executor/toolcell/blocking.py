@@ -32,7 +32,7 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
-from toolcell_tools.provider import ProviderTool
+from toolcell_tools.outside_cells import ProviderTool
 from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolcell.store.journal import Journal
     from toolcell_tools.capability import SessionKind
     from toolcell_tools.definition import Tool
-    from toolcell_tools.provider import ProviderTool
+    from toolcell_tools.outside_cells import ProviderTool
     from toolcell_tools.toolsets import Toolset
     from toolcell_tools.typed import TypedTool
 

@@ -427,8 +427,8 @@ def test_a_final_answer_that_cannot_leave_the_cell_is_refused_in_words(
 def test_what_hostile_code_packs_is_data_or_an_error(session: blocking.Session, packed: str, said: str) -> None:
     """Code in the cell may say anything in place of its interpreter."""
     forge = f"""
-from toolcell.adapters import python_cell
-python_cell._packed = lambda _value: {packed!r}
+from toolcell_tools.for_programs import python_code
+python_code._packed = lambda _value: {packed!r}
 final_answer(())
 """
     with pytest.raises(InterpreterError, match=said):

@@ -1,4 +1,4 @@
-"""No two modules import each other, by whatever way round, except inside of a package that is one idea."""
+"""No two modules import each other, by whatever way round."""
 
 import ast
 from collections.abc import Iterator
@@ -7,27 +7,15 @@ from pathlib import Path
 from tests.docs.pages import ROOT
 
 PACKAGES = {"toolcell": "executor", "toolcell_sandbox": "sandbox", "toolcell_tools": "tools"}
-ONE_IDEA = {
-    "toolcell_tools.toolsets": "Every toolset has its wrappers as methods, and each wrapper is a toolset.",
-}
-"""Packages whose modules may import each other, and why they are one idea."""
 
 
-def test_no_circle_of_imports_leaves_a_package_that_is_one_idea() -> None:
-    found = list(circles(graph()))
-    assert [
-        circle for circle in found if not any(all(within(each, idea) for each in circle) for idea in ONE_IDEA)
-    ] == []
-    assert len(found) == len(ONE_IDEA), "an exception that is not needed any more"
+def test_no_circle_of_imports() -> None:
+    assert list(circles(graph())) == []
 
 
 def test_a_circle_is_found() -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"f", "d"}, "f": {"e"}}
     assert sorted(circles(imports)) == [["a", "b", "c"], ["e", "f"]]
-
-
-def within(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
 
 
 def graph() -> dict[str, set[str]]:

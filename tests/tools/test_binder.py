@@ -13,7 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from toolcell_tools import ToolContext, tool
-from toolcell_tools.binder import plainness
+from toolcell_tools.signature import plainness
 
 
 class Mode(Enum):

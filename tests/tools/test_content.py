@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from toolcell_tools import Artifact, AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock, Unencodable
 from toolcell_tools.artifact import ArtifactLog, digest_of
 from toolcell_tools.content import MAX_BLOCK_BYTES
-from toolcell_tools.encode import encode_return
 from toolcell_tools.result import ToolResult
+from toolcell_tools.returned import encode_return
 
 BLOCK: TypeAdapter[Any] = TypeAdapter(Content)
 PNG = b64encode(b"png").decode()

@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from toolcell_tools import tool
-from toolcell_tools.docstrings import Documented, documented
+from toolcell_tools.declaration import Documented, documented
 
 
 def google(path: str, limit: int = 10) -> str:
@@ -104,7 +104,7 @@ def test_without_a_docstring_there_is_no_text() -> None:
 
 def test_a_text_without_sections_is_as_it_was_written_and_imports_no_parser() -> None:
     code = (
-        "import sys\nfrom toolcell_tools.docstrings import documented\n"
+        "import sys\nfrom toolcell_tools.declaration import documented\n"
         "def f(): 'Say: this\\n\\n- and *that*.'\n"
         "assert documented(f) == ('Say: this\\n\\n- and *that*.', {}), documented(f)\n"
         "assert 'griffe' not in sys.modules"

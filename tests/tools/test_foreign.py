@@ -7,9 +7,9 @@ import pytest
 
 from toolcell.dispatch.validate import Valid, Validator
 from toolcell_tools import ToolDefinitionError
-from toolcell_tools.dialect import DRAFTS
 from toolcell_tools.errors import ValidationError
-from toolcell_tools.foreign import check_any_schema, check_foreign_schema
+from toolcell_tools.schemas.keywords import DRAFTS
+from toolcell_tools.schemas.untrusted import check_any_schema, check_foreign_schema
 
 SEARCH = {
     "type": "object",

@@ -24,8 +24,7 @@ from toolcell_tools import (
     tool,
 )
 from toolcell_tools.capability import LEAST_TIERS
-from toolcell_tools.options import ToolOptions
-from toolcell_tools.rules import LIMITS
+from toolcell_tools.options import LIMITS, ToolOptions
 
 
 def send(to: str, text: str, times: int = 1) -> str:

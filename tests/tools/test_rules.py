@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import toolcell
 from toolcell_tools import Capability, PermissionTier, ToolDefinitionError, tool
-from toolcell_tools.rules import (
+from toolcell_tools.options import (
     capabilities,
     check_known,
     check_limits,

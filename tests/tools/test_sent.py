@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from toolcell_tools import encode_json
-from toolcell_tools.schema import returned_schema
+from toolcell_tools.schemas.of_types import returned_schema
 
 
 class Colour(Enum):

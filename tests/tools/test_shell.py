@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import PATIENCE_S
 
 from toolcell_tools import Shell, ToolFailure
-from toolcell_tools.capture import HeadTail
+from toolcell_tools.shell import HeadTail
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from toolcell_tools import ToolDefinitionError
-from toolcell_tools.foreign import check_foreign_schema
-from toolcell_tools.targets import UnresolvedReference, targets
+from toolcell_tools.schemas.keywords import UnresolvedReference, targets
+from toolcell_tools.schemas.untrusted import check_foreign_schema
 
 
 def to(reference: str, **others: Any) -> tuple[dict[str, Any], dict[str, Any]]:

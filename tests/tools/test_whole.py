@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from toolcell_tools import ToolContext, ToolDefinitionError, dynamic_tool
-from toolcell_tools.schema import object_schema
-from toolcell_tools.whole import INPUT_SCHEMA, without_none
+from toolcell_tools.schemas.of_types import object_schema
+from toolcell_tools.typed import INPUT_SCHEMA, without_none
 
 
 class Strict(BaseModel):

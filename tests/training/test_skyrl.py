@@ -13,9 +13,9 @@ from tests.training.kit import TOOLS
 
 from toolcell import UsageError
 from toolcell.adapters.skyrl import CellToolGroup
-from toolcell.adapters.workspace import workspace_tools
 from toolcell.blocking import Session, Supervisor
 from toolcell.rollouts import InfrastructureFailure
+from toolcell_tools.for_programs.workspace_tools import workspace_tools
 
 
 @pytest.fixture(scope="module")

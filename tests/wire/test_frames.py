@@ -21,7 +21,8 @@ from toolcell.wire.frames import (
     encode,
 )
 from toolcell.wire.messages import Call, Result, to_fields
-from toolcell_tools.encode import MAX_CONTAINERS, MAX_DEPTH, MAX_ELEMENTS, encode_json, encode_return
+from toolcell_tools.encode import MAX_CONTAINERS, MAX_DEPTH, MAX_ELEMENTS, encode_json
+from toolcell_tools.returned import encode_return
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 

@@ -4,7 +4,6 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost 5 ms
 if TYPE_CHECKING:
-    from .annotations import Annotations
     from .artifact import Artifact
     from .base import base_tools
     from .capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
@@ -13,9 +12,9 @@ if TYPE_CHECKING:
     from .content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from .context import HostContext, Reporter, ToolContext, require
     from .declaration import Declared, ToolDeclaration
-    from .definition import Tool
+    from .definition import Tool, tool
     from .dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
-    from .encode import encode_json, encode_return
+    from .encode import encode_json
     from .errors import (
         CallOutcome,
         Cancelled,
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
         ToolFailure,
         Unencodable,
     )
-    from .foreign import check_foreign_schema
-    from .function import tool
     from .handles import (
         ChannelHandle,
         ChannelMessage,
@@ -63,8 +60,9 @@ if TYPE_CHECKING:
         SentMessage,
         WebHandle,
     )
-    from .host import HostTool, host_tool
+    from .loop_tools import ask_user, exit_loop, load_artifacts, load_memory, transfer_to
     from .options import (
+        Annotations,
         Approval,
         DynamicHostOptions,
         DynamicOptions,
@@ -77,18 +75,14 @@ if TYPE_CHECKING:
         ToolOptions,
         Variation,
     )
-    from .pending import Pending
+    from .outside_cells import HostTool, ProviderTool, host_tool, provider_tool
     from .preview import Preview
-    from .provider import ProviderTool, provider_tool
-    from .ready.ask_user import ask_user
-    from .ready.exit_loop import exit_loop
-    from .ready.load_artifacts import load_artifacts
-    from .ready.load_memory import load_memory
-    from .ready.transfer_to import transfer_to
     from .result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
+    from .returned import encode_return
+    from .schemas.untrusted import check_foreign_schema
     from .session_info import SessionInfo
     from .shell import Completed, Shell
-    from .signals import Signal, SignalKind
+    from .signals import Pending, Signal, SignalKind
     from .toolsets import (
         AnyTool,
         ApprovalRequired,
@@ -239,139 +233,54 @@ __all__ = [
     "transfer_to",
 ]
 _HOMES = {
-    "Confirmation": "confirmation",
-    "Signal": "signals",
-    "SignalKind": "signals",
-    "ask_user": "ready.ask_user",
-    "exit_loop": "ready.exit_loop",
-    "load_artifacts": "ready.load_artifacts",
-    "load_memory": "ready.load_memory",
-    "transfer_to": "ready.transfer_to",
-    "Annotations": "annotations",
-    "Artifact": "artifact",
-    "base_tools": "base",
-    "coding_tools": "coding",
-    "CHANGING": "capability",
-    "Capability": "capability",
-    "KIND_GRANTS": "capability",
-    "PermissionTier": "capability",
-    "SessionKind": "capability",
-    "AudioBlock": "content",
-    "Content": "content",
-    "ImageBlock": "content",
-    "ResourceBlock": "content",
-    "TextBlock": "content",
-    "HostContext": "context",
-    "Reporter": "context",
-    "ToolContext": "context",
-    "require": "context",
-    "Declared": "declaration",
-    "ToolDeclaration": "declaration",
-    "Tool": "definition",
-    "DynamicHostTool": "dynamic",
-    "DynamicTool": "dynamic",
-    "dynamic_host_tool": "dynamic",
-    "dynamic_tool": "dynamic",
-    "is_dynamic": "dynamic",
-    "encode_json": "encode",
-    "encode_return": "encode",
-    "CallOutcome": "errors",
-    "Cancelled": "errors",
-    "Crashed": "errors",
-    "CutShort": "errors",
-    "ErrorBase": "errors",
-    "ExecutionError": "errors",
-    "LastProgress": "errors",
-    "LimitExceeded": "errors",
-    "LimitedResource": "errors",
-    "NodeLost": "errors",
-    "Overloaded": "errors",
-    "PermissionDenied": "errors",
-    "ProtocolViolation": "errors",
-    "SandboxUnavailable": "errors",
-    "Timeout": "errors",
-    "ToolError": "errors",
-    "ToolFailed": "errors",
-    "UnknownTool": "errors",
-    "ValidationError": "errors",
-    "parse_error": "errors",
-    "MissingCapability": "failures",
-    "ProtectedName": "failures",
-    "RequestDenied": "failures",
-    "ToolDefinitionError": "failures",
-    "ToolFailure": "failures",
-    "Unencodable": "failures",
-    "check_foreign_schema": "foreign",
-    "as_tool": "typed",
-    "tool": "function",
-    "ChannelHandle": "handles",
-    "ChannelMessage": "handles",
-    "ChannelStatus": "handles",
-    "MemoryKind": "handles",
-    "SentMessage": "handles",
-    "FetchedPage": "handles",
-    "HttpHandle": "handles",
-    "HttpResponse": "handles",
-    "MemoryReader": "handles",
-    "MemoryRecord": "handles",
-    "MemoryWriter": "handles",
-    "SearchHit": "handles",
-    "WebHandle": "handles",
-    "HostTool": "host",
-    "host_tool": "host",
-    "Approval": "options",
-    "DynamicHostOptions": "options",
-    "DynamicOptions": "options",
-    "ExceptionsShown": "options",
-    "FailureMode": "options",
-    "Kind": "options",
-    "Lifetime": "options",
-    "Mutates": "options",
-    "Placement": "options",
-    "ToolOptions": "options",
-    "Variation": "options",
-    "Pending": "pending",
-    "Preview": "preview",
-    "ProviderTool": "provider",
-    "provider_tool": "provider",
-    "CapturedOutput": "result",
-    "Notice": "result",
-    "NoticeKind": "result",
-    "SandboxSummary": "result",
-    "ToolResult": "result",
-    "Usage": "result",
-    "SessionInfo": "session_info",
-    "Completed": "shell",
-    "Shell": "shell",
-    "AnyTool": "toolsets",
-    "ApprovalRequired": "toolsets",
-    "Cached": "toolsets",
-    "Combined": "toolsets",
-    "Filtered": "toolsets",
-    "FunctionToolset": "toolsets",
-    "Prefixed": "toolsets",
-    "Prepared": "toolsets",
-    "Renamed": "toolsets",
-    "StaticToolset": "toolsets",
-    "Toolset": "toolsets",
-    "ToolsetError": "toolsets",
-    "WithMetadata": "toolsets",
-    "Wrapper": "toolsets",
-    "as_tools": "toolsets",
-    "toolset": "toolsets",
-    "TypedTool": "typed",
-    "TypedToolAdapter": "typed",
-    "DeniedWorkspace": "workspace",
-    "Entry": "workspace",
-    "WorkspaceReader": "workspace",
-    "WorkspaceWriter": "workspace",
+    "artifact": "Artifact",
+    "base": "base_tools",
+    "capability": "CHANGING Capability KIND_GRANTS PermissionTier SessionKind",
+    "coding": "coding_tools",
+    "confirmation": "Confirmation",
+    "content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
+    "context": "HostContext Reporter ToolContext require",
+    "declaration": "Declared ToolDeclaration",
+    "definition": "Tool tool",
+    "dynamic": "DynamicHostTool DynamicTool dynamic_host_tool dynamic_tool is_dynamic",
+    "encode": "encode_json",
+    "errors": (
+        "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded "
+        "LimitedResource NodeLost Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout "
+        "ToolError ToolFailed UnknownTool ValidationError parse_error"
+    ),
+    "failures": "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable",
+    "schemas.untrusted": "check_foreign_schema",
+    "handles": (
+        "ChannelHandle ChannelMessage ChannelStatus FetchedPage HttpHandle HttpResponse MemoryKind "
+        "MemoryReader MemoryRecord MemoryWriter SearchHit SentMessage WebHandle"
+    ),
+    "options": (
+        "Annotations Approval DynamicHostOptions DynamicOptions ExceptionsShown FailureMode Kind Lifetime Mutates "
+        "Placement ToolOptions Variation"
+    ),
+    "preview": "Preview",
+    "result": "CapturedOutput Notice NoticeKind SandboxSummary ToolResult Usage",
+    "returned": "encode_return",
+    "session_info": "SessionInfo",
+    "shell": "Completed Shell",
+    "signals": "Pending Signal SignalKind",
+    "loop_tools": "ask_user exit_loop load_artifacts load_memory transfer_to",
+    "outside_cells": "HostTool ProviderTool host_tool provider_tool",
+    "toolsets": (
+        "AnyTool ApprovalRequired Cached Combined Filtered FunctionToolset Prefixed Prepared Renamed "
+        "StaticToolset Toolset ToolsetError WithMetadata Wrapper as_tools toolset"
+    ),
+    "typed": "TypedTool TypedToolAdapter as_tool",
+    "workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
     return value
 
 

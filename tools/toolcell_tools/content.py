@@ -1,11 +1,13 @@
-"""Content blocks: the parts of a result besides JSON, named as in MCP. Binary data is base64 text, so it stays JSON."""
+"""The types of a result's parts. `Content`: the blocks besides JSON, named as in MCP; binary data is base64 text, so it
+stays JSON. `Json`: the types whose values a result passes on unchanged, those of JSON, and lists and dicts of them."""
 
 from base64 import b64decode, b64encode
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["MAX_BLOCK_BYTES", "AudioBlock", "Content", "ImageBlock", "ResourceBlock", "TextBlock"]
+__all__ = ["MAX_BLOCK_BYTES", "AudioBlock", "Content", "ImageBlock", "Json", "ResourceBlock", "TextBlock"]
 
 MAX_BLOCK_BYTES = 16 * 1024 * 1024
 """The largest decoded size of one block, in bytes. It equals the default of `Limits.result_bytes`."""
@@ -79,3 +81,20 @@ class ResourceBlock(_Block):
 
 Content = Annotated[TextBlock | ImageBlock | AudioBlock | ResourceBlock, Field(discriminator="type")]
 """Any content block, told apart by `type`."""
+
+
+class JsonList(Protocol):
+    """A list of JSON values, also `list[int]`, which is no `list[Json]`. A tuple does not match: it becomes a list."""
+
+    def __iter__(self) -> Iterator["Json"]: ...
+    def copy(self) -> list[Any]: ...
+
+
+class JsonDict(Protocol):
+    """A dict with str keys and JSON values."""
+
+    def __getitem__(self, key: str, /) -> "Json": ...
+    def copy(self) -> dict[Any, Any]: ...
+
+
+Json: TypeAlias = str | int | float | JsonList | JsonDict | None

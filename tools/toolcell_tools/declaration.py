@@ -1,24 +1,30 @@
-"""ToolDeclaration: the data that a model, a policy and a person see of a tool. It can be stored and compared."""
+"""ToolDeclaration: the data that a model, a policy and a person see of a tool. It can be stored and compared.
+
+Two of its parts are read of the function's source: the words of its docstring and the fingerprint.
+"""
 
 import hashlib
 import inspect
 import json
 import linecache
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from types import CodeType
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
-from .annotations import Annotations
 from .capability import Capability, PermissionTier
-from .dialect import subschemas
-from .options import ExceptionsShown, FailureMode, Kind, Placement
+from .options import Annotations, ExceptionsShown, FailureMode, Kind, Placement
+from .schemas.keywords import subschemas
 from .signals import SignalKind
 from .signature import underlying
 
-__all__ = ["Declared", "ToolDeclaration", "fingerprint"]
+__all__ = ["Declared", "Documented", "ToolDeclaration", "documented", "fingerprint"]
+
+_SECTION = re.compile(r"^[ \t]*(:\w[^:\n]*:|\w[\w ]*:[ \t]*$|-{3,}[ \t]*$)", re.MULTILINE)
+_QUIET: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
 
 
 @runtime_checkable
@@ -119,6 +125,33 @@ def _finite(value: object) -> bool:
     except ValueError:
         return False
     return True
+
+
+class Documented(NamedTuple):
+    """Summary and body in one text, and a description for each parameter that has one."""
+
+    description: str
+    parameters: dict[str, str]
+
+
+def documented(fn: Callable[..., object]) -> Documented:
+    """The parsed docstring of `fn`; empty if there is none."""
+    text = inspect.getdoc(underlying(fn)) or ""
+    if not _SECTION.search(text):
+        return Documented(text.strip(), {})  # without sections there is no need to import griffe, which takes 50 ms
+    from griffe import Docstring
+
+    prose: list[str] = []
+    parameters: dict[str, str] = {}
+    for section in Docstring(text).parse("auto", per_style_options=_QUIET):
+        kind, value = section.kind.value, section.value
+        if kind == "text":
+            prose.append(value)
+        elif kind == "admonition":
+            prose.append(f"{section.title or value.annotation}: {value.description}")
+        elif kind in {"parameters", "other parameters"}:
+            parameters |= {one.name: " ".join(one.description.split()) for one in value if one.description}
+    return Documented("\n\n".join(prose).strip(), parameters)
 
 
 def fingerprint(said: object, *code: object) -> str:

@@ -1,49 +1,72 @@
-"""Tool: a function, its declaration, and the way from JSON arguments to a call."""
+"""Tool: a function, its declaration, and the way from JSON arguments to a call; and `tool`, the decorator for it."""
 
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from .binder import Binder, fields_of, whole_parameter
-from .capability import CHANGING, Capability, PermissionTier
+from .capability import Capability, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
-from .options import ExceptionsShown, FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
-from .pending import LONG_RUNNING_NOTE
-from .rules import (
+from .options import (
+    Annotations,
+    ExceptionsShown,
+    FailureMode,
+    Kind,
+    Lifetime,
+    Placement,
+    ToolOptions,
+    Variation,
     capabilities,
-    check_choice,
     check_description,
-    check_flag,
     check_instructions,
     check_known,
     check_limits,
     check_metadata,
+    check_mutates,
     check_name,
+    check_options,
     check_positive,
     check_read_only,
     check_tier,
-    check_types,
-    check_version,
+    defaults_of,
     suggested_name,
     tier_of,
 )
-from .signature import MISSING, Parameter, context_parameter, evaluated, is_async, is_generator, parameters, underlying
+from .returned import written
+from .signature import (
+    MISSING,
+    Binder,
+    Parameter,
+    context_parameter,
+    evaluated,
+    fields_of,
+    is_async,
+    is_generator,
+    parameters,
+    underlying,
+    whole_parameter,
+)
 
 if TYPE_CHECKING:
     from asyncio import Runner
 
     from pydantic import TypeAdapter
 
-    from .declaration import ToolDeclaration
-    from .docstrings import Documented
+    from .declaration import Documented, ToolDeclaration
     from .preview import Preview, Previewer
     from .signals import SignalKind
 
-__all__ = ["Tool"]
+__all__ = ["Tool", "deriving", "tool"]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+deriving: bool = os.environ.get("TOOLCELL_IN_CELL") != "1"
+"""Whether `tool` derives and checks the declaration at once. The cell's runner sets this to False: the supervisor's
+process has checked the tools, and a cell must not spend 100 ms on pydantic and griffe to do it again."""
 
 
 class _Derived(NamedTuple):
@@ -238,17 +261,14 @@ class Tool(Generic[P, R_co]):
     def encoded(self, value: object) -> object:
         """`value` serialised by the type in `output_schema`, if that is a type. Raises Unencodable if it is no fit."""
         kind = self._output_adapter()
-        if kind is None:
-            return value
-        from .output import written
-
-        return written(kind, value)
+        return value if kind is None else written(kind, value)
 
     def _output_adapter(self) -> "TypeAdapter[Any] | None":
         if self._output is None and self.writes_output:
-            from .output import adapter
+            from pydantic import TypeAdapter
 
-            self._output = adapter(self._options.get("output_schema"))
+            kind: Any = self._options.get("output_schema")
+            self._output = TypeAdapter(kind)
         return self._output
 
     def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":
@@ -267,62 +287,32 @@ class Tool(Generic[P, R_co]):
         """Check and set everything that does not come from the function."""
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
-        check_known(self.name, options, ToolOptions.__annotations__)
-        check_types(self.name, options)
+        check_options(self.name, options)
         self._options = options
-        self.version = check_version(self.name, options.get("version", "1.0.0"))
+        self.version = options.get("version", "1.0.0")
         self.needs = self._needed(options)
         self.uses = capabilities(self.name, "uses", options.get("uses", ()))
-        tier = options.get("tier")
-        check_choice(self.name, "tier", tier or PermissionTier.SYSTEM, tuple(PermissionTier))
+        rights, tier, annotations = self.needs | self.uses, options.get("tier"), options.get("annotations")
         self.tier = self._default_tier() if tier is None else PermissionTier(tier)
-        check_tier(self.name, self.tier, self.needs | self.uses, f"Leave tier out, {self._less}.")
-        if getattr(options.get("annotations"), "read_only", None):
-            check_read_only(self.name, self.needs | self.uses, f"Leave read_only out, {self._less}.")
+        check_tier(self.name, self.tier, rights, f"Leave tier out, {self._less}.")
+        if annotations is not None and annotations.read_only:
+            check_read_only(self.name, rights, f"Leave read_only out, {self._less}.")
         self.timeout = check_positive(self.name, "timeout", options.get("timeout"))
         self.limits: Mapping[str, float] | None = check_limits(self.name, options.get("limits"))
         self.lifetime: Lifetime = options.get("lifetime", "call")
-        check_choice(self.name, "lifetime", self.lifetime, ("call", "session"))
         self.failure_mode: FailureMode = options.get("failure_mode", "error")
-        check_choice(self.name, "failure_mode", self.failure_mode, ("error", "return"))
         self.exceptions: ExceptionsShown = options.get("exceptions", "text")
-        check_choice(self.name, "exceptions", self.exceptions, ("text", "type"))
         self.long_running = options.get("long_running", False)
         self.return_direct = options.get("return_direct", False)
-        check_flag(self.name, "long_running", self.long_running)
-        check_flag(self.name, "return_direct", self.return_direct)
         self.signals = self._declared_signals(options)
         self.confirms = options.get("confirms", False)
-        check_flag(self.name, "confirms", self.confirms)
         self.instructions = check_instructions(self.name, options.get("instructions", ""))
-        asked = options.get("requires_approval", False)
-        if not callable(asked):
-            check_flag(self.name, "requires_approval", asked)
-        self._check_mutates(options.get("mutates"))
+        check_mutates(self.name, options.get("mutates"), self.needs, self.lifetime)
         given = options.get("output_schema")
         self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type that cells need
         self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
-        self._defaults = self._promised(options.get("parameters_schema"))
-
-    def _check_mutates(self, mutates: object) -> None:
-        if mutates is None:
-            return
-        if not callable(mutates):
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: mutates={mutates!r} is no function. Pass one of the arguments, or leave it out."
-            )
-        always = ", ".join(sorted(self.needs & CHANGING))
-        if always:
-            raise ToolDefinitionError(
-                f"tool {self.name!r} needs {always} in each call, so mutates would hold none to its word. Name in uses "
-                "what only some calls need."
-            )
-        if self.lifetime == "session":
-            raise ToolDefinitionError(
-                f"tool {self.name!r} keeps one process over its calls, which has what any of them is granted. Leave "
-                'mutates out, or lifetime="session".'
-            )
+        self._defaults = defaults_of(options.get("parameters_schema"))
 
     def _declared_signals(self, options: ToolOptions) -> "frozenset[SignalKind]":
         given = options.get("signals")
@@ -353,13 +343,6 @@ class Tool(Generic[P, R_co]):
     def has_preview(self) -> bool:
         return self._options.get("preview") is not None
 
-    def _promised(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        if given is None:
-            return {}
-        from .override import defaults_of
-
-        return defaults_of(given)
-
     def _context_of(self, fn: Callable[..., object]) -> str | None:
         wrong: type = HostContext if self.context_type is ToolContext else ToolContext
         misplaced = context_parameter(self.name, fn, wrong)
@@ -377,7 +360,7 @@ class Tool(Generic[P, R_co]):
         return tuple(one for one in found if one.name not in given) if given else found
 
     def _derive(self, localns: Mapping[str, object] | None) -> _Derived:
-        from .output import schema_of
+        from .schemas.of_types import schema_of
 
         if self._parameters is None:
             self._parameters = self._parameters_of(localns)
@@ -397,12 +380,12 @@ class Tool(Generic[P, R_co]):
         return self._derived
 
     def _words(self) -> "Documented":
-        from .docstrings import documented
+        from .declaration import documented
 
         return documented(self.fn)
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
-        from .schema import closed, object_schema, parameters_schema
+        from .schemas.of_types import closed, object_schema, parameters_schema
 
         schema = parameters_schema(self.name, self.parameters, words.parameters)
         whole = whole_parameter(self.parameters)
@@ -415,18 +398,17 @@ class Tool(Generic[P, R_co]):
         return cast("Mapping[str, Any]", given.get("properties", {}))
 
     def _declared(self, derived: _Derived) -> "ToolDeclaration":
-        from .annotations import Annotations
         from .declaration import ToolDeclaration, fingerprint
-        from .override import overriding
+        from .schemas.of_types import given_schema
 
         options = self._options
         given, schema = options.get("parameters_schema"), derived.parameters_schema
         if given is not None:
-            schema = overriding(self.name, schema, given)
+            schema = given_schema(self.name, schema, given)
         description = options.get("description")
         description = derived.description if description is None else description.strip()
         if self.long_running:
-            description = f"{description}\n\n{LONG_RUNNING_NOTE}".lstrip()
+            description = f"{description}\n\n{_LONG_RUNNING_NOTE}".lstrip()
         asked = options.get("requires_approval", False)
         rights: list[object] = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
         if self.instructions or self.signals or self.confirms:
@@ -465,7 +447,7 @@ class Tool(Generic[P, R_co]):
         return (self.fn,)
 
     def _returned(self, localns: Mapping[str, object] | None) -> dict[str, Any] | None:
-        from .schema import returned_schema
+        from .schemas.of_types import returned_schema
 
         function = underlying(self.fn)
         annotation: object = getattr(function, "__annotations__", {}).get("return")
@@ -508,6 +490,10 @@ class Tool(Generic[P, R_co]):
         return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
 
 
+_LONG_RUNNING_NOTE = (  # the wording of ADK, which models follow
+    "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate "
+    "or pending status."
+)
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})  # what most tools return; none is a coroutine
 
 
@@ -525,3 +511,37 @@ def _given_by_partial(fn: Callable[..., object]) -> set[str]:
         given |= fn.keywords.keys()
         fn = fn.func
     return given
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a Tool of `fn`: `@tool`, `@tool(needs={Capability.WRITE})` or `tool(fn, name="…")`.
+
+    Name and description come from the function, the parameters schema from its types and docstring, the tier from its
+    `needs` and `uses`. Raises ToolDefinitionError, which says how to correct the definition.
+    """
+    if fn is not None:
+        return _made(fn, options, _locals_above() if deriving else None)
+
+    def decorate(decorated: Callable[P, R]) -> Tool[P, R]:
+        return _made(decorated, options, _locals_above() if deriving else None)
+
+    return decorate
+
+
+def _made(fn: Callable[P, R], options: ToolOptions, localns: Mapping[str, object] | None) -> Tool[P, R]:
+    if isinstance(fn, Tool):
+        raise ToolDefinitionError(f"{fn.name!r} is a tool already. Pass its function: tool({fn.name}.fn, …).")
+    if not callable(fn):
+        raise ToolDefinitionError(f"{fn!r} is not a function. Write @tool above a def, or tool(fn, …).")
+    return Tool(fn, **options, derive=deriving, localns=localns)
+
+
+def _locals_above() -> Mapping[str, object]:
+    """The locals of the caller of `tool`. Annotations may name types that are defined in the same function."""
+    return sys._getframe(2).f_locals  # pyright: ignore[reportPrivateUsage]

@@ -4,22 +4,21 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
-from . import function
+from . import definition
 from .failures import ToolDefinitionError
-from .host import HostTool
-from .options import DynamicHostOptions, DynamicOptions, Kind
-from .rules import answers_parameter, check_flag
-from .whole import WholeTool
+from .options import DynamicHostOptions, DynamicOptions, Kind, answers_parameter, check_flag
+from .outside_cells import HostTool
+from .typed import SingleArgumentTool
 
 if TYPE_CHECKING:
-    from .docstrings import Documented
+    from .declaration import Documented
 
 __all__ = ["DynamicHostTool", "DynamicTool", "dynamic_host_tool", "dynamic_tool", "is_dynamic"]
 
 _ANYTHING: dict[str, Any] = {"type": "object"}
 
 
-class DynamicTool(WholeTool[..., Any]):
+class DynamicTool(SingleArgumentTool[..., Any]):
     """A tool made of a handler and separate parameters. Made by `dynamic_tool`."""
 
     kind: ClassVar[Kind] = "dynamic"
@@ -34,6 +33,8 @@ class DynamicTool(WholeTool[..., Any]):
         derive: bool = True,
         **options: Any,
     ) -> None:
+        if not callable(handler):
+            raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
         self._given = _ANYTHING if parameters is None else parameters
         self.parameters_type = None if isinstance(self._given, Mapping) else parameters
         super().__init__(handler, derive=False, name=name, **options)
@@ -48,7 +49,7 @@ class DynamicTool(WholeTool[..., Any]):
             self._derive(None)
 
     def _words(self) -> "Documented":
-        from .docstrings import Documented
+        from .declaration import Documented
 
         return Documented("", {})  # a handler's docstring is for its maintainers
 
@@ -57,7 +58,7 @@ class DynamicTool(WholeTool[..., Any]):
             schema = super()._derived_parameters(words)
             self._check_answers(schema.get("properties", {}))
             return schema
-        from .foreign import check_foreign_schema
+        from .schemas.untrusted import check_foreign_schema
 
         return deepcopy(check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given)))
 
@@ -66,7 +67,7 @@ class DynamicTool(WholeTool[..., Any]):
         answers = answers_parameter(self.metadata)
         if not answers:
             return
-        from .schema import other_names
+        from .schemas.of_types import other_names
 
         for other in sorted(other_names(self.parameters_type, answers) & listed.keys()):
             raise ToolDefinitionError(
@@ -98,17 +99,8 @@ def dynamic_tool(
     gets an instance; for `str`, one text, called `input`; for None, a dict of anything. `success` and `failure` are
     JSON Schemas or types; a type in `success` also serialises the result. Raises ToolDefinitionError.
     """
-    _check_handler(name, handler)
-    return DynamicTool(
-        name,
-        handler,
-        parameters,
-        description=description,
-        output_schema=success,
-        validate=validate,
-        derive=function.deriving,
-        **options,
-    )
+    said: dict[str, Any] = {"description": description, "output_schema": success, **options}
+    return DynamicTool(name, handler, parameters, validate=validate, derive=definition.deriving, **said)
 
 
 def dynamic_host_tool(
@@ -127,30 +119,14 @@ def dynamic_host_tool(
     and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM, and no Worker can
     call it unless it is `harmless`, as with `host_tool`. Raises ToolDefinitionError.
     """
-    _check_handler(name, handler)
-    return DynamicHostTool(
-        name,
-        handler,
-        parameters,
-        description=description,
-        output_schema=success,
-        validate=validate,
-        derive=function.deriving,
-        **options,
-    )
-
-
-def _check_handler(name: str, handler: object) -> None:
-    if not callable(handler):
-        raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
+    said: dict[str, Any] = {"description": description, "output_schema": success, **options}
+    return DynamicHostTool(name, handler, parameters, validate=validate, derive=definition.deriving, **said)
 
 
 def is_dynamic(obj: object) -> bool:
     """Whether `obj` is a dynamic tool, or the declaration of one."""
-    return getattr(obj, "kind", None) == "dynamic" and (isinstance(obj, DynamicTool) or _is_declaration(obj))
-
-
-def _is_declaration(obj: object) -> bool:
+    if getattr(obj, "kind", None) != "dynamic":
+        return False
     from .declaration import ToolDeclaration
 
-    return isinstance(obj, ToolDeclaration)
+    return isinstance(obj, DynamicTool | ToolDeclaration)

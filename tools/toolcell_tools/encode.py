@@ -1,75 +1,52 @@
-"""Turn what a tool returns into plain JSON data that msgpack can carry. Runs inside the cell."""
+"""Turn values into plain JSON data that msgpack can carry. Runs inside the cell.
+
+One walk checks each element and replaces what is not plain. Richer types are converted one step at a time towards JSON,
+cheap and common types first, and nothing is imported for a type whose module is not loaded.
+"""
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from enum import Enum
 from itertools import repeat
 from json import JSONEncoder
 from operator import is_
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
-from .artifact import Artifact, merged
-from .convert import converted
 from .failures import Unencodable
 from .interrupts import described, pass_on
-from .lazy import Answer
 
 if TYPE_CHECKING:
-    from .result import ToolResult
+    from pydantic import BaseModel
 
 __all__ = [
     "MAX_CONTAINERS",
     "MAX_DEPTH",
     "MAX_ELEMENTS",
     "WIDE_BITS",
+    "compact",
+    "cut",
     "encode_counted",
     "encode_json",
-    "encode_return",
     "in_utf8",
 ]
 
 MAX_DEPTH = 64
-MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
 MAX_ELEMENTS = 1_000_000  # in all containers together: shared lists can unfold to very many elements
 MAX_CONTAINERS = 50_000  # lists and objects; a container takes far longer to decode than a scalar
-DISPLAY_CHARS = 2_000
-_PUNCTUATION = 3  # characters of punctuation per value in a display, about
-DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; beyond this length nobody reads it, and it would be sent twice
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
 WIDE_BITS = 1_023  # of an integer in arguments, so that each can become a float
 
-_compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def in_utf8(text: str, errors: str = "backslashreplace") -> str:
     """The text without lone surrogates, which UTF-8 cannot hold: each is escaped, or a question mark if `errors` is
     "replace"."""
     return text if text.isascii() else text.encode("utf-8", errors).decode()
-
-
-def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
-    """`{"output", "display", "artifacts", "content"}` for what a tool returned, as plain JSON data.
-
-    A ToolResult gives all four, and if it has them, "signals", as `Signal` objects, and "text_member". Any other value
-    is the output, and the display is derived from it. `recorded` are the artifacts that handles recorded; each is added
-    unless the tool names the same path. Raises Unencodable.
-    """
-    if type(value) is str:
-        text = value if value.isascii() else _checked(value)
-        display = text if len(text) <= DISPLAY_TEXT_CHARS else _cut(text, DISPLAY_TEXT_CHARS)
-        artifacts = _artifacts((), recorded) if recorded else []
-        return {"output": text, "display": display, "artifacts": artifacts, "content": []}
-    if type(value) is Answer:
-        output = encode_json(value.output)
-        artifacts = _artifacts(value.artifacts, recorded)
-        content: list[Any] = encode_json(value.content) if value.content else []
-        encoded = {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": content}
-        return encoded | {"text_member": value.text_member} if value.text_member else encoded
-    result_module = sys.modules.get("toolcell_tools.result")
-    if result_module is not None and isinstance(value, result_module.ToolResult):
-        return _encode_result(cast("ToolResult", value), recorded)
-    output, values, chars = encode_counted(value)
-    display = _display(output, values, chars)
-    return {"output": output, "display": display, "artifacts": _artifacts((), recorded), "content": []}
 
 
 def encode_json(value: object, max_elements: int = MAX_ELEMENTS, *, bits: int = 64) -> Any:
@@ -87,50 +64,6 @@ def encode_counted(value: object, max_elements: int = MAX_ELEMENTS, *, bits: int
     except _Offender as offender:
         raise Unencodable(f"{_json_path(offender.trail)}: {offender.complaint}") from offender.__cause__
     return plain, 1 + max_elements - room.elements, room.chars
-
-
-def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[str, Any]:
-    if result.error is not None:
-        raise Unencodable("$: a tool does not return an error; raise ToolFailure(message, data) instead")
-    output, values, chars = encode_counted(result.output)
-    display = result.display if "display" in result.model_fields_set else _display(output, values, chars)
-    if len(result.content) > MAX_ITEMS:
-        raise Unencodable(f"$: {len(result.content):,} blocks of content; at most {MAX_ITEMS:,} can be sent")
-    content = [block.model_dump(mode="json") for block in result.content]
-    artifacts = _artifacts(result.artifacts, recorded)
-    encoded = {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
-    if result.signals:
-        encoded["signals"] = [*result.signals]
-    if result.text_member:
-        encoded["text_member"] = result.text_member
-    return encoded
-
-
-def _artifacts(declared: Sequence[Artifact], recorded: Sequence[Artifact]) -> list[Any]:
-    if not declared and not recorded:
-        return []
-    found = merged(declared, recorded)
-    if len(found) > MAX_ITEMS:
-        raise Unencodable(
-            f"$: {len(found):,} artifacts; at most {MAX_ITEMS:,} can be sent. Name their directory instead"
-        )
-    return [_artifact(one) for one in found]
-
-
-def _artifact(one: Artifact) -> dict[str, Any]:
-    if one.uri is not None:
-        raise Unencodable(f"$: the artifact {one.path!r} has a uri, which is the supervisor's to set; leave it out")
-    said: dict[str, Any] = {
-        "path": _checked(one.path),
-        "kind": _checked(one.kind),
-        "digest": one.digest,
-        "size": one.size,
-    }
-    if one.media_type is not None:
-        said["media_type"] = _checked(one.media_type)
-    if one.data is not None:
-        said["data"] = _checked(one.data)
-    return said
 
 
 class _Offender(Exception):
@@ -177,7 +110,7 @@ def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
             return value
         raise _Offender(f"an integer of more than {room.bits:,} bits cannot be sent; send it as a string")
     try:
-        plain = converted(value)
+        plain = _converted(value)
     except MemoryError:
         raise
     except Unencodable as refusal:
@@ -241,7 +174,8 @@ def _walk_dict(items: dict[Any, Any], depth: int, room: _EncodeRoom) -> dict[str
     try:
         for key, item in out.items():
             if type(key) is not str:
-                raise _Offender(f"a key of this object is {_a(key)}, and JSON keys are strings; convert it with str()")
+                name = _named(type(key).__qualname__)
+                raise _Offender(f"a key of this object is {name}, and JSON keys are strings; convert it with str()")
             chars += len(key) if key.isascii() else len(_valid_text(key))
             kind = _type_of(item)
             if kind is str and item.isascii():
@@ -286,15 +220,6 @@ def _valid_text(text: str) -> str:
     return text
 
 
-def _checked(text: str) -> str:
-    return text if type(text) is str and text.isascii() else cast("str", encode_json(text))
-
-
-def _a(value: object) -> str:
-    name = type(value).__qualname__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
 def _json_path(trail: list[str | int]) -> str:
     steps = [f"[{step}]" if isinstance(step, int) else _step(step) for step in reversed(trail)]
     # A path can have 64 steps. Its two ends are enough to find the place.
@@ -304,46 +229,100 @@ def _json_path(trail: list[str | int]) -> str:
 def _step(key: str) -> str:
     if key.isidentifier():
         return f".{key}"
-    return f"[{_compact(_cut(key.encode(errors='backslashreplace').decode(), 60))}]"
+    return f"[{compact(cut(key.encode(errors='backslashreplace').decode(), 60))}]"
 
 
-def _display(output: object, values: int, chars: int) -> str:
-    """The display for people: a text as it is, other data as JSON. `values` and `chars` are from `encode_counted`."""
-    if type(output) is str:
-        return output if len(output) <= DISPLAY_TEXT_CHARS else _cut(output, DISPLAY_TEXT_CHARS)
-    if type(output) is int:
-        return str(output)
-    if _PUNCTUATION * values + chars > DISPLAY_CHARS:
-        output = _clipped(output, [DISPLAY_CHARS])
-    return _cut(_compact(output), DISPLAY_CHARS)
-
-
-def _clipped(value: object, room: list[int]) -> object:
-    """A copy with at most about `room` characters of JSON, so that a long output is never serialised in full."""
-    kind = type(value)
-    if kind is str:
-        text = cast("str", value)
-        room[0] -= len(text) + _PUNCTUATION
-        return text if len(text) <= DISPLAY_CHARS else text[: DISPLAY_CHARS + 1]
-    room[0] -= _PUNCTUATION
-    if kind is not dict and kind is not list:
-        return value
-    if kind is dict:
-        shown: dict[str, object] = {}
-        for key, item in cast("dict[str, object]", value).items():
-            if room[0] < 0:
-                break
-            room[0] -= len(key)
-            shown[key if len(key) <= DISPLAY_CHARS else key[: DISPLAY_CHARS + 1]] = _clipped(item, room)
-        return shown if len(shown) == len(cast("dict[str, object]", value)) else {**shown, "…": "…"}
-    listed: list[object] = []
-    for item in cast("list[object]", value):
-        if room[0] < 0:
-            listed.append("…")
-            break
-        listed.append(_clipped(item, room))
-    return listed
-
-
-def _cut(text: str, limit: int) -> str:
+def cut(text: str, limit: int) -> str:
+    """The text, or its first `limit - 1` characters and an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _converted(value: object) -> object:
+    """A plainer value for `value`, one step nearer to JSON. Raises Unencodable, without a path, if there is none."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return "".join((value,))  # the exact str of a subclass; its __str__ is not called
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    pydantic = sys.modules.get("pydantic")  # if it is not imported, `value` is no model
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return cast("BaseModel", value).model_dump(mode="json", by_alias=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        serializer = getattr(value, "__pydantic_serializer__", None)
+        if serializer is not None:  # a pydantic dataclass has aliases and serialisers, as a model has
+            return cast("object", serializer.to_python(value, mode="json", by_alias=True))
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, PurePath) or _is_a("uuid", "UUID", value) or _is_a("decimal", "Decimal", value):
+        return str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _binary(cast("bytes | bytearray | memoryview[int]", value))
+    if isinstance(value, timedelta):
+        return _duration(value)
+    return _collection(value)
+
+
+def _is_a(module: str, name: str, value: object) -> bool:
+    """Whether `value` is an instance of that class. If the module is not loaded, it is not; nothing is imported."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, name))
+
+
+def _collection(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, Set):
+        return _in_order(cast("Set[object]", value))
+    if isinstance(value, (Sequence, deque)):
+        return list(cast("Sequence[object]", value))
+    raise Unencodable(_refusal(value))
+
+
+def _in_order(items: Set[object]) -> list[object]:
+    """A set's items in a repeatable order: sorted if they can be compared, else sorted by their repr."""
+    try:
+        return sorted(items)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+    except TypeError:
+        return sorted(items, key=repr)
+
+
+def _binary(raw: "bytes | bytearray | memoryview[int]") -> dict[str, object]:
+    from base64 import b64encode
+
+    return {"base64": b64encode(raw).decode("ascii"), "size": memoryview(raw).nbytes}
+
+
+def _duration(value: timedelta) -> str:
+    """The duration in ISO 8601, as pydantic writes it."""
+    from pydantic_core import to_jsonable_python
+
+    return cast("str", to_jsonable_python(value))
+
+
+_REMEDIES = {
+    "coroutine": "await it",
+    "generator": "return list(...) of it",
+    "async_generator": "collect it into a list",
+    "function": "call it",
+    "method": "call it",
+    "builtin_function_or_method": "call it",
+    "ndarray": "return its .tolist()",
+    "DataFrame": 'return its .to_dict("records")',
+    "Series": "return its .tolist()",
+    "complex": "return [z.real, z.imag]",
+}
+
+
+def _refusal(value: object) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    remedy = _REMEDIES.get(kind.__name__, "return JSON data, a dataclass, a pydantic model or a ToolResult")
+    return f"{_named(name)} cannot be sent; {remedy}"
+
+
+def _named(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .capability import Capability, PermissionTier
-from .failures import MissingCapability, ProtectedName, RequestDenied, ToolDefinitionError, ToolFailure, Unencodable
 
 __all__ = [
     "CallOutcome",
@@ -17,20 +16,14 @@ __all__ = [
     "LastProgress",
     "LimitExceeded",
     "LimitedResource",
-    "MissingCapability",
     "NodeLost",
     "Overloaded",
     "PermissionDenied",
-    "ProtectedName",
     "ProtocolViolation",
-    "RequestDenied",
     "SandboxUnavailable",
     "Timeout",
-    "ToolDefinitionError",
     "ToolError",
     "ToolFailed",
-    "ToolFailure",
-    "Unencodable",
     "UnknownTool",
     "ValidationError",
     "parse_error",

@@ -13,12 +13,10 @@ from pydantic_core import from_json, to_json
 from typing_extensions import TypeVar
 
 from .artifact import Artifact
-from .content import AudioBlock, Content, ImageBlock, TextBlock
+from .content import AudioBlock, Content, ImageBlock, Json, TextBlock
 from .errors import CutShort, ToolError, ToolFailed
-from .json_types import Json
-from .pending import Pending
-from .preview import printable, shortened
-from .signals import Signal
+from .preview import counted, printable, shortened
+from .signals import Pending, Signal
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage", "quoted"]
 
@@ -179,10 +177,12 @@ class ToolResult(_Frozen, Generic[R_co]):
         if self.error is not None:
             said = f"{type(self.error).__name__}: {printable(shortened(self.error.message))}"
         elif self.output is None and self.content:
-            said = _counted(self.content, "content block")
+            said = counted(len(self.content), "content block")
         else:
             said = shortened(_REPR.repr(self.output))
-        more = [_counted(each, name) for each, name in ((self.artifacts, "artifact"), (self.notices, "notice")) if each]
+        more = [
+            counted(len(each), name) for each, name in ((self.artifacts, "artifact"), (self.notices, "notice")) if each
+        ]
         took = [f"{self.usage.wall_s:.3g} s"] if self.usage.wall_s else []
         return f"<ToolResult of {self.tool or 'no tool'}: {' · '.join([said, *more, *took])}>"
 
@@ -367,10 +367,6 @@ class ToolResult(_Frozen, Generic[R_co]):
 def quoted(text: str) -> str:
     """The text of a tool, with each `[notice:` marked as a quotation: a notice is the supervisor's own."""
     return _NOTICE.sub("[quoted ", text)
-
-
-def _counted(many: Sequence[object], name: str) -> str:
-    return f"{len(many):,} {name}{'' if len(many) == 1 else 's'}"
 
 
 def _json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Signals: what a tool tells the loop that called it, beside its result."""
+"""What a tool tells the loop that called it: signals beside its result, and a Pending in place of one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from .failures import ToolDefinitionError, Unencodable
 
-__all__ = ["MAX_SIGNALS", "SIGNAL_KINDS", "Signal", "SignalKind"]
+__all__ = ["MAX_SIGNALS", "SIGNAL_KINDS", "Pending", "Signal", "SignalKind"]
 
 SignalKind = Literal["end_turn", "leave_loop", "transfer", "skip_summarization"]
 SIGNAL_KINDS: Final[frozenset[str]] = frozenset(get_args(SignalKind))
@@ -86,3 +86,16 @@ def read_signals(declared: frozenset[SignalKind], data: object) -> tuple[Signal,
 def undeclared(tool: str, kind: str) -> str:
     """The message about a signal that the tool does not declare."""
     return f"the tool {tool!r} gives the signal {kind!r} without declaring it; declare signals={{{kind!r}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An id of the running work, its status, and a message that tells the model which tool to ask for the result.
+
+    The work runs where the end of a call does not stop it: at a service, in the program of a `host_tool`, in the
+    process of a tool with `lifetime="session"`. `ToolResult.pending` reads a Pending back.
+    """
+
+    handle_id: str
+    status: str = "pending"
+    message: str = ""

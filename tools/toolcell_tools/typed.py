@@ -1,31 +1,126 @@
-"""TypedTool: a tool as a class, with set-up and tear-down. `as_tool`: make a Tool of whatever a user passes."""
+"""Tools whose function takes all arguments as one value. TypedTool: such a tool as a class, with set-up and tear-down.
+`as_tool`: make a Tool of whatever a user passes."""
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
 
-from . import function
+from . import definition
 from .capability import Capability, PermissionTier
 from .context import ToolContext
 from .definition import Tool
 from .failures import ToolDefinitionError
-from .options import ExceptionsShown, FailureMode, Kind, Lifetime, ToolOptions
-from .rules import suggested_name
-from .signature import evaluated
-from .whole import WholeTool, without_none
+from .options import ExceptionsShown, FailureMode, Kind, Lifetime, ToolOptions, suggested_name
+from .signature import MISSING, Parameter, evaluated
 
 if TYPE_CHECKING:
-    from .annotations import Annotations
-    from .declaration import ToolDeclaration
-    from .docstrings import Documented
+    from pydantic import TypeAdapter
+
+    from .declaration import Documented, ToolDeclaration
+    from .options import Annotations
     from .preview import Preview
     from .signals import SignalKind
 
-__all__ = ["TypedTool", "TypedToolAdapter", "as_tool"]
+__all__ = ["INPUT_SCHEMA", "SingleArgumentTool", "TypedTool", "TypedToolAdapter", "as_tool"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 In = TypeVar("In")
+_CONTEXT_NAMES = frozenset({"ctx", "context"})
+INPUT_SCHEMA: dict[str, Any] = {  # as LlamaIndex declares a tool without a schema
+    "type": "object",
+    "properties": {"input": {"title": "input query string", "type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+class SingleArgumentTool(Tool[P, R]):
+    """A tool whose function takes one value that holds all arguments, besides the context.
+
+    `parameters_type` is the value's type: a pydantic model, dataclass or TypedDict (or `T | None` of one), `str` for a
+    single text called `input`, or None for a dict as it comes.
+    """
+
+    parameters_type: Any
+    _argument: str
+    _adapter: "TypeAdapter[Any] | None" = None
+
+    @property
+    def whole(self) -> str:
+        return ""  # arguments are never given by the name of the function's parameter
+
+    def prepare(self) -> None:
+        """Build now the one validator that binds all arguments, so that processes forked later share it."""
+        self._argument_adapter()
+        self._output_adapter()
+
+    def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
+        """The value, made of `arguments` that fit the schema, and the context. Raises pydantic's ValidationError."""
+        value: Any = {**self._defaults, **arguments}
+        adapter = self._argument_adapter()
+        if self.parameters_type is str:
+            value = value["input"]
+        elif adapter is not None:
+            from pydantic_core import to_json
+
+            value = adapter.validate_json(to_json(value))  # as JSON: strict models take a date from a string
+        bound = {self._argument: value}
+        if self.context_parameter is not None:
+            bound[self.context_parameter] = context
+        return bound
+
+    def _argument_adapter(self) -> "TypeAdapter[Any] | None":
+        if self._adapter is None and self.parameters_type not in (None, str):
+            from pydantic import TypeAdapter
+
+            self._adapter = TypeAdapter(without_none(self.parameters_type))
+        return self._adapter
+
+    def _context_of(self, fn: Callable[..., object]) -> str | None:
+        annotated = super()._context_of(fn)
+        context, argument = _roles(self.name, fn, annotated, self.context_type.__name__)
+        if fn is self.fn:
+            self._argument = argument
+        return context
+
+    def _parameters_of(self, localns: Mapping[str, object] | None) -> tuple[Parameter, ...]:
+        return (Parameter(self._argument, self.parameters_type, MISSING),)
+
+    def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
+        if self.parameters_type is str:
+            return INPUT_SCHEMA
+        from .schemas.of_types import object_schema
+
+        return object_schema(self.name, without_none(self.parameters_type))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_adapter": None}
+
+
+def without_none(kind: Any) -> Any:
+    """`T` of `T | None`: arguments are always present, so `None` never occurs."""
+    members = [member for member in get_args(kind) if member is not NoneType]
+    return members[0] if NoneType in get_args(kind) and len(members) == 1 else kind
+
+
+def _roles(name: str, fn: Callable[..., object], context: str | None, context_type: str) -> tuple[str | None, str]:
+    """The parameters of `fn` that take the context, if any, and the arguments."""
+    found = list(inspect.signature(fn).parameters.values())
+    others = [one for one in found if one.name != context]
+    if context is None and len(others) > 1 and others[0].name in _CONTEXT_NAMES:
+        context = others.pop(0).name
+    taken = [one for one in others if one.default is one.empty]
+    if len(taken) == 1 and taken[0].kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+        return context, taken[0].name
+    has = ", ".join(str(one) for one in found) or "nothing"
+    raise ToolDefinitionError(
+        f"tool {name!r}: its function takes ({has}). Write one parameter for all the arguments, and a "
+        f"{context_type} before it if you need one: def handler(ctx: {context_type}, arguments)."
+    )
 
 
 class TypedTool(ABC, Generic[In]):
@@ -63,8 +158,8 @@ class TypedTool(ABC, Generic[In]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # A class that is unpickled by value is still empty here. It was checked where it was defined.
-        if function.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
-            from .schema import object_schema
+        if definition.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
+            from .schemas.of_types import object_schema
 
             found = _input_type(cls)
             if not isinstance(found, TypeVar):  # a generic class: its subclasses give the type
@@ -87,7 +182,7 @@ class TypedTool(ABC, Generic[In]):
     @cached_property
     def tool(self) -> "TypedToolAdapter[In]":
         """The Tool that a supervisor runs for this instance."""
-        return TypedToolAdapter(self, derive=function.deriving)
+        return TypedToolAdapter(self, derive=definition.deriving)
 
     @property
     def declaration(self) -> "ToolDeclaration":
@@ -95,7 +190,7 @@ class TypedTool(ABC, Generic[In]):
         return self.tool.declaration
 
 
-class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
+class TypedToolAdapter(SingleArgumentTool[..., Any], Generic[In]):
     """The Tool of a TypedTool: sets it up, binds arguments to its model, and tears it down."""
 
     kind: ClassVar[Kind] = "typed"
@@ -138,7 +233,7 @@ class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
         return suggested_name(type(self.typed).__name__)
 
     def _words(self) -> "Documented":
-        from .docstrings import documented
+        from .declaration import documented
 
         for cls in type(self.typed).__mro__:
             if cls is TypedTool:
@@ -180,12 +275,12 @@ def as_tool(obj: object) -> Tool[..., object]:
     if isinstance(obj, TypedTool):
         return cast("TypedTool[object]", obj).tool
     if callable(obj) and not isinstance(obj, type):
-        return function.tool(obj)
+        return definition.tool(obj)
     raise _not_a_tool(obj)
 
 
 def _not_a_tool(obj: object) -> ToolDefinitionError:
-    from .provider import ProviderTool  # only errors need it, and every zygote imports this module
+    from .outside_cells import ProviderTool  # only errors need it, and every zygote imports this module
 
     if isinstance(obj, type) and issubclass(obj, TypedTool):
         return ToolDefinitionError(f"{obj.__name__} is the class of a tool. Pass an instance: {obj.__name__}().")

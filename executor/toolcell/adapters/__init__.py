@@ -10,8 +10,9 @@ The modules without a framework in their names are the base of all adapters:
 - `session_loop`: `SessionLoop`, the way of a call to the session's event loop, from any loop or thread.
 - `results`: the parts of a result in the forms that frameworks take.
 - `foreign`: a framework's tool as a tool that runs in a cell.
-- `workspace`, `bash_cell`: the tools of which sandbox backends are made.
 - `session_source`: sessions for frameworks that make their tools themselves.
+
+The tools of which sandbox backends are made are in `toolcell_tools.for_programs`.
 
 The contract of an adapter:
 

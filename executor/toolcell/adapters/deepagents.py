@@ -33,11 +33,11 @@ from deepagents.backends.sandbox import BaseSandbox
 from toolcell.session import Session
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout, ValidationError
+from toolcell_tools.for_programs.workspace_tools import workspace_tools
 from toolcell_tools.result import ToolResult
 
 from .langchain import with_interrupts
 from .session_calls import SessionCalls
-from .workspace import workspace_tools
 
 __all__ = ["SessionSandbox", "workspace_tools"]
 

@@ -27,12 +27,11 @@ from pydantic import BaseModel, Field, PrivateAttr
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.exports import Export, ModelCall, mcp
 from toolcell_tools.exports.for_mcp import refused_arguments
-from toolcell_tools.options import DynamicOptions
+from toolcell_tools.options import Annotations, DynamicOptions
 from toolcell_tools.preview import printable
 from toolcell_tools.result import ToolResult as CellResult
 

@@ -16,13 +16,11 @@ import pydantic
 
 from toolcell.errors import UsageError
 from toolcell_tools.capability import NOT_READ_ONLY
-from toolcell_tools.definition import Tool
+from toolcell_tools.definition import Tool, tool
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
-from toolcell_tools.foreign import check_any_schema
-from toolcell_tools.function import tool
-from toolcell_tools.options import DynamicOptions, ToolOptions
-from toolcell_tools.rules import capabilities, suggested_name
+from toolcell_tools.options import DynamicOptions, ToolOptions, capabilities, suggested_name
+from toolcell_tools.schemas.untrusted import check_any_schema
 
 __all__ = ["cell_function", "cell_tool", "found", "function_runner", "located", "read_only_claim", "returned_schema"]
 

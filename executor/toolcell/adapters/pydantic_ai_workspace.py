@@ -25,10 +25,10 @@ from pydantic_ai.workspaces import (
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell_tools.errors import PermissionDenied, Timeout
+from toolcell_tools.for_programs.workspace_tools import OUTPUT_BYTES, as_program, workspace_tools
 from toolcell_tools.result import ToolResult
 
 from .session_calls import ApprovalNeeded, SessionCalls
-from .workspace import OUTPUT_BYTES, as_program, workspace_tools
 
 __all__ = ["SessionWorkspace", "workspace_tools"]
 

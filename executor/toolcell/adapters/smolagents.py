@@ -26,14 +26,13 @@ from toolcell_tools.content import Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.exports.canonical import canonical, target
-from toolcell_tools.exports.merge import types_of
+from toolcell_tools.exports.merge import Definitions, types_of
 from toolcell_tools.exports.report import Unexportable
-from toolcell_tools.exports.resolve import Definitions
+from toolcell_tools.for_programs.python_code import INTERPRETER
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_tool, function_runner, located
-from .python_cell import INTERPRETER
 from .results import blocks_of, in_text, text_of, value_of
 from .smolagents_in_cell import returned, run
 

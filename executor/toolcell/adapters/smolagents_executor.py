@@ -18,8 +18,8 @@ from smolagents.utils import AgentError
 
 from toolcell.blocking import Session
 from toolcell.errors import UsageError
+from toolcell_tools.for_programs.python_code import PythonCell, PythonEvent, PythonStep
 
-from .python_cell import PythonCell, PythonEvent, PythonStep
 from .results import text_of
 from .smolagents import SmolagentsTool
 

@@ -50,13 +50,13 @@ from toolcell.backends.threads import in_thread
 from toolcell.session import Session
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout
+from toolcell_tools.for_programs.bash_shells import BashCell, ShellEvent, ShellStep
+from toolcell_tools.for_programs.workspace_tools import as_program, workspace_tools
 from toolcell_tools.result import ToolResult
 from toolcell_tools.typed import as_tool
 
-from .bash_cell import BashCell, ShellEvent, ShellStep
 from .session_calls import SessionCalls
 from .session_source import answered
-from .workspace import as_program, workspace_tools
 
 __all__ = ["CellRuntime", "swe_rex_tools"]
 

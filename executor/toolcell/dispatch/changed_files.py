@@ -100,7 +100,7 @@ def _diff(change: ChangedFile) -> str | None:
         before, after = change.before.decode(), change.after.decode()
     except UnicodeDecodeError:
         return None
-    from toolcell_tools.base.diffs import diff_of_texts  # difflib, which only changed texts need
+    from toolcell_tools.base.compare import diff_of_texts  # difflib, which only changed texts need
 
     name = ascii(_text(change.path))[1:-1]  # one line, whatever is in the name
     return diff_of_texts(name, before, after, most_lines=COMPARED_LINES, most_chars=DIFF_CHARS)

@@ -22,7 +22,7 @@ from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Denie
 from toolcell.store.approvals.request import canonical
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import VALUES_BYTES
-from toolcell_tools.asking import HINT_CHARS
+from toolcell_tools.confirmation import HINT_CHARS
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable

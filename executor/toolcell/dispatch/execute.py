@@ -13,7 +13,8 @@ from toolcell.sessions.changes import CallChanges
 from toolcell.sessions.protection import Guarded, Watch, overlap
 from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
-from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
+from toolcell_tools.errors import Overloaded, SandboxUnavailable
+from toolcell_tools.failures import ToolDefinitionError
 
 from .context import CallContext
 from .resolve import no_thread

@@ -29,14 +29,14 @@ from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
-from toolcell_tools.asking import given_or_asked, went_on
-from toolcell_tools.confirmation import Confirmation, asked_in
+from toolcell_tools.confirmation import Confirmation, asked_in, given_or_asked, went_on
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
-from toolcell_tools.encode import encode_json, encode_return
+from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.interrupts import Guard, asyncio_task, cause_of, pass_on
 from toolcell_tools.raised import Raised, invalid, raised
+from toolcell_tools.returned import encode_return
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
 from .context import CallContext

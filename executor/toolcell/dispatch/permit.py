@@ -11,7 +11,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.interrupts import pass_on
-from toolcell_tools.provider import ProviderTool
+from toolcell_tools.outside_cells import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
 from .offer import CallableTool

@@ -10,11 +10,12 @@ from typing import Any, cast
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.definition import Tool
-from toolcell_tools.encode import DISPLAY_TEXT_CHARS, encode_json, encode_return
+from toolcell_tools.encode import encode_json
 from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.preview import is_printable, printable, shortened
 from toolcell_tools.result import ToolResult
+from toolcell_tools.returned import DISPLAY_TEXT_CHARS, encode_return
 from toolcell_tools.signals import checked_signals
 
 from .output import OutputSchema

@@ -18,7 +18,6 @@ from toolcell_sandbox.explain import amount
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
-from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
     Crashed,
@@ -38,6 +37,7 @@ from toolcell_tools.errors import (
 )
 from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
+from toolcell_tools.returned import MAX_ITEMS
 from toolcell_tools.signals import read_signals
 
 from .failure import returned_failure

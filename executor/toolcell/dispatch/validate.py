@@ -14,12 +14,12 @@ from toolcell.errors import UsageError
 from toolcell.fast.switches import is_on
 from toolcell.wire.budget import MOST_VALUES
 from toolcell.wire.frames import packed
-from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
-from toolcell_tools.foreign import compiled
-from toolcell_tools.targets import UnresolvedReference
+from toolcell_tools.schemas.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
+from toolcell_tools.schemas.keywords import UnresolvedReference
+from toolcell_tools.schemas.untrusted import compiled
 
 from .explain import Problem, explained, problems
 

@@ -71,7 +71,7 @@ class LinkReporter:
         self.signals = [*self.signals, signal]
 
     def confirm(self, hint: str, payload: object) -> "Confirmation":
-        from toolcell_tools.asking import given_or_asked
+        from toolcell_tools.confirmation import given_or_asked
 
         if self._link.acted or (self._writer is not None and self._writer.artifacts) or self._has_run():
             raise UsageError(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
 from toolcell_tools.context import ToolContext
-from toolcell_tools.encode import encode_json, encode_return
+from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.raised import invalid, member_of, raised
+from toolcell_tools.returned import encode_return
 
 from .context import Contexts
 from .loading import AnyTool, Loaded, LoadError
@@ -60,7 +61,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
             return Result(seq, _payload(encode_return(value), encode_json(values) if values else None, tool))
         if contexts.reporter.has_asked:
-            from toolcell_tools.asking import went_on
+            from toolcell_tools.confirmation import went_on
 
             raise went_on(name)
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()

@@ -17,7 +17,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind
-from toolcell_tools import function
+from toolcell_tools import definition
 from toolcell_tools.definition import Tool
 from toolcell_tools.raised import MESSAGE_CHARS
 
@@ -38,7 +38,7 @@ _loaded: set[str] = set()
 
 def preload() -> None:
     """In the zygote, set up what every call needs, and switch off schemas for tools that are imported later."""
-    function.deriving = False
+    definition.deriving = False
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in the init's poll
     printed.unbuffer()
     perform.unbuffer_c()

@@ -25,7 +25,7 @@ from toolcell.store.state import StateDirectory
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
-from toolcell_tools.provider import ProviderTool
+from toolcell_tools.outside_cells import ProviderTool
 from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool

@@ -20,14 +20,12 @@ from toolcell.errors import UsageError
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
 from toolcell.sources import source_digest, source_files
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
-from toolcell_tools.options import Lifetime
+from toolcell_tools.options import Annotations, Lifetime, tier_of
 from toolcell_tools.preview import Previewer
-from toolcell_tools.rules import tier_of
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
-from toolcell_tools.binder import plainness
 from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
-from toolcell_tools.signature import underlying
-from toolcell_tools.whole import WholeTool
+from toolcell_tools.signature import plainness, underlying
+from toolcell_tools.typed import SingleArgumentTool
 
 _RESULTS = ("toolcell_tools.result", "toolcell_tools.content", "toolcell_tools.errors")
 
@@ -70,7 +69,7 @@ def _used_by(function: object) -> Iterator[object]:
 
 def _converts(tool: Tool[..., Any]) -> bool:
     """Whether pydantic converts any of the tool's arguments."""
-    if isinstance(tool, WholeTool):
+    if isinstance(tool, SingleArgumentTool):
         return tool.parameters_type not in (None, str)
     return any(plainness(parameter.annotation) is None for parameter in tool.parameters)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcell_tools.definition import Tool
-from toolcell_tools.provider import ProviderTool
+from toolcell_tools.outside_cells import ProviderTool
 from toolcell_tools.toolsets import Toolset, resolve
 
 from .data import SessionData

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Final, NamedTuple
 
-from toolcell_tools.encode import DISPLAY_TEXT_CHARS
+from toolcell_tools.returned import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcell.dispatch.validate import MAX_VALUES, Valid, Validator
-from toolcell_tools.cost import is_flat
 from toolcell_tools.errors import ValidationError
+from toolcell_tools.schemas.cost import is_flat
 
 ON_A_BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCALAR = {"type": ["string", "number", "boolean", "null"]}

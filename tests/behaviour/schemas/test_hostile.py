@@ -7,7 +7,7 @@ import pytest
 from toolcell.dispatch.validate import Valid, Validator
 from toolcell_tools import ToolDefinitionError
 from toolcell_tools.errors import ValidationError
-from toolcell_tools.foreign import check_foreign_schema
+from toolcell_tools.schemas.untrusted import check_foreign_schema
 
 
 def below(**properties: Any) -> dict[str, Any]:

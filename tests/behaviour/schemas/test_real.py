@@ -9,7 +9,7 @@ from tests.taken import taken
 
 from toolcell.dispatch.validate import Validator
 from toolcell_tools.errors import ValidationError
-from toolcell_tools.foreign import check_any_schema, check_foreign_schema
+from toolcell_tools.schemas.untrusted import check_any_schema, check_foreign_schema
 
 SOURCES = sorted((Path(__file__).parent / "real").glob("*.json"))
 TOOLS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import pytest
 from toolcell.dispatch.explain import explained
 from toolcell.dispatch.validate import Validator
 from toolcell_tools import ToolDefinitionError
-from toolcell_tools.foreign import check_any_schema
+from toolcell_tools.schemas.untrusted import check_any_schema
 
 DRAFTS = {
     "draft2020-12": "https://json-schema.org/draft/2020-12/schema",

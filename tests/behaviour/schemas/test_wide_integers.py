@@ -13,7 +13,7 @@ from toolcell import Capability, SessionKind, ToolContext, dynamic_tool, host_to
 from toolcell.blocking import Supervisor
 from toolcell.dispatch.validate import Validator
 from toolcell.wire.frames import Violation, WireLimits, decode, packed_wide
-from toolcell_tools.foreign import check_any_schema
+from toolcell_tools.schemas.untrusted import check_any_schema
 
 NEAR = st.builds(
     lambda power, beside, sign: sign * (2**power + beside),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from toolcell_tools.base.diffs import Replacement, diff_of_replacements
-from toolcell_tools.base.nearest import nearest
+from toolcell_tools.base.compare import Replacement, diff_of_replacements, nearest
 
 
 def test_lines_that_are_everywhere_do_not_hide_the_place() -> None:

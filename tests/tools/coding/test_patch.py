@@ -5,8 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from toolcell_tools.coding.hunks import FilePatch
-from toolcell_tools.coding.patch import parsed
+from toolcell_tools.coding.patch import FilePatch, parsed
 from toolcell_tools.failures import ToolFailure
 
 BLANK = " "

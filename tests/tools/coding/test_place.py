@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcell_tools.base.nearest import nearest
-from toolcell_tools.coding.hunks import Hunk
-from toolcell_tools.coding.patch import parsed
-from toolcell_tools.coding.place import Misplaced, applied
+from toolcell_tools.base.compare import nearest
+from toolcell_tools.coding.apply_hunks import Misplaced, applied
+from toolcell_tools.coding.patch import Hunk, parsed
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  d", "e"]), max_size=25)
 MIXED = "1\r\n2\n3\r\n"

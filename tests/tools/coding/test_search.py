@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcell_tools.coding.search import Searcher, needed_text
+from toolcell_tools.coding.line_search import Searcher, needed_text
 from toolcell_tools.failures import ToolFailure
 
 PATTERNS = [

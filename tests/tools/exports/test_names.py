@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell_tools.exports.names import NameRule, fit_names
+from toolcell_tools.exports.dialect import NameRule, fit_names
 
 RULE = NameRule("a-zA-Z_", "a-zA-Z0-9_-", 64)
 

@@ -10,17 +10,17 @@ from bisect import bisect_left
 from difflib import SequenceMatcher
 from typing import Annotated, NamedTuple
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import Preview, counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import content, decoded, encoded, end_of, lines_of, model_text
 
-from .diffs import Replacement, diff_of_replacements, line_number
-from .nearest import nearest
+from .compare import Replacement, diff_of_replacements, line_number, nearest
 
 __all__ = ["edit"]
 

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.definition import tool
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import DETAILS_CHARS, Preview, fitted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
 __all__ = ["memory_store"]
 

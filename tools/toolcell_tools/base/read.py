@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import BINARY, BOM, SNIFFED_BYTES, flaw_of_text
 
 from .images import IMAGE_BYTES, IMAGE_SIDE, flaw_of, image_block, media_type_of

@@ -6,11 +6,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.definition import tool
+from toolcell_tools.options import Annotations
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
 from .html import page_markdown
 from .web_fetch import FETCH_BYTES, answer_of, preview_web_fetch

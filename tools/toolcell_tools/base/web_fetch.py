@@ -4,14 +4,15 @@ import re
 from collections.abc import Callable
 from typing import Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
 from toolcell_tools.handles import FetchedPage
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import DETAILS_CHARS, SUMMARY_CHARS, Preview, fitted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
 from .html import page_markdown
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import MissingCapability, ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import DETAILS_CHARS, Preview, counted, fitted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import decoded, lines_of
 
-from .diffs import diff_of_texts
+from .compare import diff_of_texts
 
 __all__ = ["write"]
 

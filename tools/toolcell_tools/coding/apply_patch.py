@@ -4,21 +4,21 @@ import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from toolcell_tools.annotations import Annotations
-from toolcell_tools.base.diffs import bounded, diff_of_texts
+from toolcell_tools.base.compare import bounded, diff_of_texts
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.file_changes import FileChange
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.preview import Preview, counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 from toolcell_tools.text_file import decoded, encoded, flaw_of_text, model_text
 
-from .hunks import FilePatch
-from .outputs import CHANGES
-from .patch import parsed
-from .place import Misplaced, applied
+from .apply_hunks import Misplaced, applied
+from .output_schemas import CHANGES
+from .patch import FilePatch, parsed
 
 __all__ = ["apply_patch"]
 

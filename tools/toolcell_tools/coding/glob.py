@@ -3,18 +3,19 @@
 import re
 from typing import Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.paths import relative
 from toolcell_tools.preview import Preview, counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 from toolcell_tools.workspace import WorkspaceReader
 
 from .ignore import pattern_of
-from .outputs import FOUND_PATHS
+from .output_schemas import FOUND_PATHS
 from .walk import shown, walk
 
 __all__ = ["compiled_glob", "glob"]

@@ -4,18 +4,19 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
+from toolcell_tools.options import Annotations
 from toolcell_tools.paths import relative
 from toolcell_tools.preview import Preview, counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
 from .glob import compiled_glob
-from .outputs import MATCHES
-from .search import Line, Searcher
+from .line_search import Line, Searcher
+from .output_schemas import MATCHES
 from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["grep"]

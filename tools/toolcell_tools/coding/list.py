@@ -4,14 +4,15 @@ import os
 import stat
 from typing import Annotated
 
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
-from toolcell_tools.function import tool
-from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import Preview
+from toolcell_tools.definition import tool
+from toolcell_tools.options import Annotations
+from toolcell_tools.preview import Preview, counted
+from toolcell_tools.returned import Answer
+from toolcell_tools.signature import LazyField
 
-from .outputs import LISTING
+from .output_schemas import LISTING
 from .walk import WalkedDirectory, shown, walk
 
 __all__ = ["list_directory"]
@@ -48,8 +49,7 @@ def list_directory(
     output: dict[str, object] = {"path": path, "entries": entries}
     if total > len(entries):
         output["more"] = f"{total - len(entries):,} more entries are left out; list a directory below"
-    counted = "1 entry" if total == 1 else f"{total:,} entries"
-    return Answer(output=output, display=f"Listed {path}: {counted}")
+    return Answer(output=output, display=f"Listed {path}: {counted(total, 'entry', 'entries')}")
 
 
 def _entries(directory: WalkedDirectory, most: int) -> list[dict[str, object]]:

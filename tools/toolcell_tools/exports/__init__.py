@@ -17,13 +17,12 @@ from typing import Any, Literal
 from toolcell_tools.result import ToolResult
 
 from .calls import InvalidCall, ModelCall
-from .export import Dialect, Export, ProviderDefined
+from .dialect import Dialect, NameMap
+from .export import Export, ProviderDefined
 from .for_anthropic import MESSAGES, anthropic
 from .for_gemini import FUNCTIONS, gemini
 from .for_mcp import TOOLS, mcp
-from .for_openai import CHAT, RESPONSES, openai_chat, openai_responses
-from .freeform import Grammar
-from .names import NameMap
+from .for_openai import CHAT, RESPONSES, Grammar, openai_chat, openai_responses
 from .report import Difference, Report
 
 __all__ = [

@@ -12,10 +12,20 @@ from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
 
-__all__ = ["MAX_ARGUMENT_BYTES", "InvalidCall", "ModelCall", "parse_arguments", "text_of"]
+__all__ = ["MAX_ARGUMENT_BYTES", "InvalidCall", "ModelCall", "RawCall", "parse_arguments", "text_of"]
 
 MAX_ARGUMENT_BYTES = 4_000_000  # far above what any model writes in one turn
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RawCall:
+    """A call as in the provider's payload: the exported name, the unparsed arguments, the id or "", is it free text."""
+
+    name: str
+    arguments: object
+    call_id: str
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

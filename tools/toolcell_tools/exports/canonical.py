@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcell_tools.targets import is_index
+from toolcell_tools.schemas.keywords import is_index, same, subschemas
 
 from .report import Unexportable
 
@@ -43,9 +43,6 @@ ONE = keywords(
 )
 MANY = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 NAMED = frozenset({"properties", "patternProperties", "dependentSchemas"})
-_IN_PLACE_ONE = frozenset({"not", "if", "then", "else"})
-_IN_PLACE_MANY = frozenset({"allOf", "anyOf", "oneOf"})
-_IN_PLACE_NAMED = frozenset({"dependentSchemas"})
 _BOOLEAN_STAYS = frozenset({"items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems"})
 _SKIPPED = frozenset({"$schema", "$id", "$anchor", "$comment", "$vocabulary", "$defs", "definitions"})
 _DYNAMIC = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor"})
@@ -84,13 +81,7 @@ def references(schema: Schema, *, in_place: bool = False) -> set[str]:
         node = waiting.pop()
         if "$ref" in node:
             found.add(target(node))
-        for key, value in node.items():
-            if key in (_IN_PLACE_ONE if in_place else ONE) and isinstance(value, dict):
-                waiting.append(cast("Schema", value))
-            elif key in (_IN_PLACE_MANY if in_place else MANY) and isinstance(value, list):
-                waiting.extend(cast("list[Schema]", value))
-            elif key in (_IN_PLACE_NAMED if in_place else NAMED) and isinstance(value, dict):
-                waiting.extend(cast("Schema", value).values())
+        waiting += [sub for _, sub in (same(node) if in_place else subschemas(node)) if isinstance(sub, dict)]
     return found
 
 

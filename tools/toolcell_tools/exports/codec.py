@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from .canonical import Schema, target
-from .subset import NULL_IS_ABSENT
 
-__all__ = ["Codec", "unmarked"]
+__all__ = ["NULL_IS_ABSENT", "Codec", "unmarked"]
+
+NULL_IS_ABSENT = "x-null-is-absent"
+"""The keyword that lists an object's properties whose `null` means "left out". It never leaves this package."""
 
 
 class _SchemaValidator(Protocol):

@@ -8,17 +8,16 @@ from typing import Any, Protocol, cast, runtime_checkable
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import ModelCall, parse_arguments
+from .calls import ModelCall
 from .canonical import Schema, canonical
 from .codec import Codec, unmarked
-from .names import NameMap, NameRule, fit_names
-from .outputs import lost_output
+from .dialect import Dialect, NameMap, Subset, fit_names
 from .report import Difference, Inexpressible, Report, Unexportable
+from .results import lost_output
 from .rewrite import rewritten
 from .roots import flat_root, renamed_parameters
-from .subset import Subset
 
-__all__ = ["Declared", "Dialect", "Export", "Parameters", "ProviderDefined", "RawCall", "Written", "assemble"]
+__all__ = ["Declared", "Export", "Parameters", "ProviderDefined", "Written", "assemble", "plain", "within"]
 
 
 @runtime_checkable
@@ -31,37 +30,6 @@ class ProviderDefined(Protocol):
     def provider(self) -> str: ...
     @property
     def definition(self) -> Mapping[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RawCall:
-    """A call as in the provider's payload: the exported name, the unparsed arguments, the id or "", is it free text."""
-
-    name: str
-    arguments: object
-    call_id: str
-    is_text: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """A provider's properties besides its schema rules. `parse` reads its payloads and `render` writes them."""
-
-    name: str
-    providers: frozenset[str]
-    names: NameRule
-    parse: Callable[[Mapping[str, Any]], RawCall]
-    render: Callable[[ModelCall, ToolResult, bool], dict[str, Any]]
-    parameters: NameRule | None = None
-    description_chars: int | None = None
-    outputs: bool = False
-    """Whether its tools have an output schema. Otherwise each that is lost is a finding."""
-
-    def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
-        """The call in a payload, with name and arguments as the provider sent them. Raises InvalidCall."""
-        raw = self.parse(payload)
-        arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
-        return ModelCall(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
 
 
 @dataclass(frozen=True)
@@ -220,8 +188,22 @@ def enforced(declaration: ToolDeclaration, dialect: Dialect, subset: Subset) -> 
     return Parameters(schema, [*findings, *more, *last], renamed)
 
 
-def fallback(declaration: ToolDeclaration, problem: Inexpressible, lenient: Parameters, mode: str) -> Parameters:
-    """The lenient parameters, with the reason why the enforced mode cannot express the schema."""
-    detail = f"{mode} cannot express it: {problem.detail}"
-    why = Difference(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
-    return Parameters(lenient.marked, [why, *lenient.findings], lenient.renamed)
+def within(
+    declaration: ToolDeclaration,
+    dialect: Dialect,
+    subset: Subset,
+    lenient: Callable[[ToolDeclaration], Parameters],
+    measure: Callable[[Schema], None] = lambda _: None,
+    mode: str = "strict mode",
+) -> tuple[Parameters, bool]:
+    """The parameters in the dialect's subset, and True; or the lenient ones with the reason, and False. `measure`
+    raises Inexpressible for a schema that is too large."""
+    try:
+        parameters = enforced(declaration, dialect, subset)
+        measure(parameters.schema)
+        return parameters, True
+    except Inexpressible as problem:
+        detail = f"{mode} cannot express it: {problem.detail}"
+        why = Difference(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
+        found = lenient(declaration)
+        return Parameters(found.marked, [why, *found.findings], found.renamed), False

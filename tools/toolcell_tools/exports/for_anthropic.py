@@ -11,26 +11,13 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import ModelCall, text_of
+from .calls import ModelCall, RawCall, text_of
 from .canonical import Schema, keywords
 from .codec import Codec
-from .export import (
-    Declared,
-    Dialect,
-    Export,
-    Parameters,
-    ProviderDefined,
-    RawCall,
-    Written,
-    assemble,
-    enforced,
-    fallback,
-    plain,
-)
-from .names import NameRule
+from .dialect import Dialect, NameRule, Subset
+from .export import Declared, Export, Parameters, ProviderDefined, Written, assemble, plain, within
 from .report import Difference, Inexpressible
 from .results import blocks_of, in_text, output_text
-from .subset import Subset
 
 __all__ = ["MESSAGES", "STRICT", "anthropic"]
 
@@ -62,7 +49,9 @@ def anthropic(
     room = _StrictRoom()
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
-        parameters, is_strict = _parameters(declaration, strict, room)
+        parameters, is_strict = (
+            within(declaration, MESSAGES, STRICT, _plain, room.take) if strict else (_plain(declaration), False)
+        )
         tool: dict[str, Any] = {
             "name": name,
             "description": declaration.description,
@@ -111,15 +100,8 @@ def _counts(schema: object) -> tuple[int, int]:
     return optional + len(properties.keys() - set(node.get("required", []))), unions + several
 
 
-def _parameters(declaration: ToolDeclaration, strict: bool, room: _StrictRoom) -> tuple[Parameters, bool]:
-    if not strict:
-        return plain(declaration, MESSAGES), False
-    try:
-        parameters = enforced(declaration, MESSAGES, STRICT)
-        room.take(parameters.schema)
-        return parameters, True
-    except Inexpressible as problem:
-        return fallback(declaration, problem, plain(declaration, MESSAGES), "strict mode"), False
+def _plain(declaration: ToolDeclaration) -> Parameters:
+    return plain(declaration, MESSAGES)
 
 
 def _examples(

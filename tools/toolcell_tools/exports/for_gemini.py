@@ -12,26 +12,13 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import ModelCall, text_of
+from .calls import ModelCall, RawCall, text_of
 from .canonical import Schema, keywords
-from .export import (
-    Declared,
-    Dialect,
-    Export,
-    Parameters,
-    ProviderDefined,
-    RawCall,
-    Written,
-    assemble,
-    enforced,
-    fallback,
-)
+from .dialect import Dialect, NameRule, Subset
+from .export import Declared, Export, Parameters, ProviderDefined, Written, assemble, enforced, within
 from .merge import types_of
-from .names import NameRule
-from .outputs import output_in, structured_output
 from .report import Inexpressible, Unexportable
-from .results import blocks_of, in_text, output_text
-from .subset import Subset
+from .results import blocks_of, in_text, output_in, output_text, structured_output
 
 __all__ = ["FUNCTIONS", "JSON_SCHEMA", "OPENAPI", "gemini"]
 
@@ -74,13 +61,8 @@ def gemini(
             parameters = _by_json_schema(declaration)
             function |= {"parametersJsonSchema": parameters.schema, **_output_by_json_schema(declaration, parameters)}
             return Written(function, parameters)
-        try:
-            parameters = enforced(declaration, FUNCTIONS, OPENAPI)
-        except Inexpressible as problem:
-            parameters = fallback(declaration, problem, _by_json_schema(declaration), "the OpenAPI subset")
-            function["parametersJsonSchema"] = parameters.schema
-        else:
-            function |= _openapi_parameters(parameters)
+        parameters, is_openapi = within(declaration, FUNCTIONS, OPENAPI, _by_json_schema, mode="the OpenAPI subset")
+        function |= _openapi_parameters(parameters) if is_openapi else {"parametersJsonSchema": parameters.schema}
         return Written({**function, **_openapi_output(declaration, parameters)}, parameters)
 
     return assemble(FUNCTIONS, tools, write, _arranged)

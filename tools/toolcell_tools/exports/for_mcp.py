@@ -6,17 +6,16 @@ from typing import Any
 
 from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.options import answers_parameter
 from toolcell_tools.result import ToolResult
-from toolcell_tools.rules import answers_parameter
 
-from .calls import ModelCall, text_of
+from .calls import ModelCall, RawCall, text_of
 from .canonical import Schema, canonical
-from .export import Declared, Dialect, Export, Parameters, ProviderDefined, RawCall, Written, assemble
+from .dialect import Dialect, NameRule
+from .export import Declared, Export, Parameters, ProviderDefined, Written, assemble
 from .merge import types_of
-from .names import NameRule
-from .outputs import OUTPUT
 from .report import Difference, Unexportable
-from .results import blocks_of, output_text
+from .results import OUTPUT, blocks_of, output_text
 
 __all__ = ["TOOLS", "mcp", "refused_arguments"]
 

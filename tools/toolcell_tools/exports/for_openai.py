@@ -1,39 +1,26 @@
 """OpenAI's two dialects, Chat Completions and Responses, each with and without strict schemas.
 
-Sources: "Function calling" and "Structured Outputs: supported schemas" of OpenAI's API guides, as of 2026-02. The rules
-for the root are from the API's error message.
+Sources: "Function calling", "Structured Outputs: supported schemas", "Custom tools" and "Context-free grammars" of
+OpenAI's API guides, as of 2026-02. The rules for the root are from the API's error message.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import InvalidCall, ModelCall, text_of
-from .canonical import MANY, NAMED, ONE, Schema, keywords, target
-from .export import (
-    Declared,
-    Dialect,
-    Export,
-    Parameters,
-    ProviderDefined,
-    RawCall,
-    Written,
-    assemble,
-    enforced,
-    fallback,
-    plain,
-)
-from .freeform import Grammar, custom_tool
+from .calls import InvalidCall, ModelCall, RawCall, text_of
+from .canonical import MANY, NAMED, ONE, Schema, canonical, keywords, target
+from .dialect import Dialect, NameRule, Subset
+from .export import Declared, Export, Parameters, ProviderDefined, Written, assemble, plain, within
 from .merge import types_of
-from .names import NameRule
 from .report import Difference, Inexpressible
 from .results import blocks_of, in_text, output_text
-from .subset import Subset
 
-__all__ = ["CHAT", "RESPONSES", "STRICT", "openai_chat", "openai_responses"]
+__all__ = ["CHAT", "RESPONSES", "STRICT", "Grammar", "openai_chat", "openai_responses"]
 
 STRICT = Subset(
     keywords=keywords("pattern minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems maxItems"),
@@ -47,7 +34,19 @@ MAX_LEVELS = 10
 MAX_ENUM_VALUES = 1_000
 MAX_CHARS = 120_000  # of names, enum and const values together
 MANY_VALUES, MAX_MANY_CHARS = 250, 15_000  # an enum of more than 250 strings may have 15,000 characters
+_SAYS_NOTHING = frozenset({"type", "title", "description", "default", "examples"})
 _NAMES = NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The texts that a model may write: a context-free grammar in Lark's syntax, or a regular expression in Rust's.
+
+    The provider enforces it. toolcell validates the text against the tool's own schema, like any other argument.
+    """
+
+    syntax: Literal["lark", "regex"]
+    definition: str
 
 
 def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderDefined], strict: bool = False) -> Export:
@@ -83,7 +82,7 @@ def openai_responses(
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
         if declaration.name in as_text:
-            return custom_tool(declaration, name, as_text.pop(declaration.name))
+            return _custom_tool(declaration, name, as_text.pop(declaration.name))
         parameters, is_strict = _parameters(declaration, RESPONSES, strict)
         tool: dict[str, Any] = {
             "type": "function",
@@ -102,15 +101,42 @@ def openai_responses(
     return export
 
 
+def _custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Written:
+    """Export a tool with one text argument as free text. Raises ValueError for a tool with other arguments."""
+    tool: dict[str, Any] = {"type": "custom", "name": name, "description": declaration.description}
+    parameter, schema = _one_text(declaration)
+    findings = [Difference(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
+    for keyword in schema.keys() - _SAYS_NOTHING:
+        detail = "free text has no schema"
+        findings.append(
+            Difference(declaration.name, f"/properties/{parameter}", keyword, "dropped", detail, loosens=True)
+        )
+    if grammar is not None:
+        tool["format"] = {"type": "grammar", "syntax": grammar.syntax, "definition": grammar.definition}
+        detail = "the grammar of the export"
+        findings.append(Difference(declaration.name, "", "format", "narrowed", detail, tightens=True))
+    taken = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    return Written(tool, Parameters(taken, findings, {parameter: "input"}))
+
+
+def _one_text(declaration: ToolDeclaration) -> tuple[str, dict[str, Any]]:
+    """The name and the schema of the one parameter, which is a text. Raises ValueError for other parameters."""
+    schema = canonical(declaration.parameters_schema)
+    properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
+    ((parameter, text),) = properties.items() if len(properties) == 1 else [("", {})]
+    if text.get("type") != "string" or set(schema.get("required", [])) - {parameter}:
+        raise ValueError(
+            f"the tool {declaration.name!r} cannot go out as free text: it does not take one text and nothing else. "
+            "Make it one of a single str parameter, or dynamic_tool(…, parameters=str)."
+        )
+    return parameter, text
+
+
 def _parameters(declaration: ToolDeclaration, dialect: Dialect, strict: bool) -> tuple[Parameters, bool]:
-    if not strict:
-        return _lenient(declaration, dialect), False
-    try:
-        parameters = enforced(declaration, dialect, STRICT)
-        _measure(parameters.schema)
-        return parameters, True
-    except Inexpressible as problem:
-        return fallback(declaration, problem, _lenient(declaration, dialect), "strict mode"), False
+    def lenient(declaration: ToolDeclaration) -> Parameters:
+        return _lenient(declaration, dialect)
+
+    return within(declaration, dialect, STRICT, lenient, _measure) if strict else (lenient(declaration), False)
 
 
 def _lenient(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:

@@ -8,11 +8,10 @@ import math
 from typing import Any, cast
 
 from .canonical import Schema, escape, is_nothing, target
-from .merge import ANNOTATIONS, constraints, merge, same, types_of
-from .report import Action, Difference, Inexpressible
-from .resolve import Definitions, accepts_null
-from .subset import NULL_IS_ABSENT, Subset
-from .words import described, in_words
+from .codec import NULL_IS_ABSENT
+from .dialect import Subset
+from .merge import ANNOTATIONS, Definitions, accepts_null, constraints, distinct, merge, same, types_of
+from .report import Action, Difference, Inexpressible, described, in_words
 
 __all__ = ["rewritten"]
 
@@ -137,17 +136,11 @@ class _Rewriter:
         return bool(self.current) and (name == self.current or self.definitions.reaches(name, self.current))
 
     def combined(self, source: Schema, at: str) -> Schema:
-        whole = self.definitions.whole(source)
-        if whole is None:
-            whole = {key: value for key, value in source.items() if key not in ("$ref", "allOf")}
-            for part in self.definitions.parts(source):
-                flat = self.definitions.whole(part)
-                joined = merge(whole, flat) if flat is not None else None
-                if joined is None:
-                    detail = "a part that cannot be merged was left out"
-                    self.note(f"{at}/allOf", "allOf", "widened", detail, loosens=True)
-                whole = whole if joined is None else joined
-        node = _SchemaNode(dict(whole), at)
+        whole, lost = self.definitions.joined(source)
+        for _ in range(lost):
+            detail = "a part that cannot be merged was left out"
+            self.note(f"{at}/allOf", "allOf", "widened", detail, loosens=True)
+        node = _SchemaNode(whole, at)
         for key in sorted(whole.keys() - _UNDERSTOOD):
             self.note(node.below(key), key, "dropped", "not a keyword that arguments are checked by")
         if "anyOf" in whole or "oneOf" in whole:
@@ -343,11 +336,7 @@ class _Rewriter:
             raise Inexpressible(node.at, "items", "an array of anything")
         elif open_ended:
             pool = cast("list[Schema]", [{}])
-        different: list[Schema] = []
-        for index, one in enumerate(pool):
-            written = self.schema(one, node.below("prefixItems", index))
-            if not any(same(written, other) for other in different):
-                different.append(written)
+        different = distinct(self.schema(one, node.below("prefixItems", index)) for index, one in enumerate(pool))
         if different:
             node.result["items"] = different[0] if len(different) == 1 else {"anyOf": different}
         elif not self.subset.untyped:

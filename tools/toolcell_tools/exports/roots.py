@@ -4,15 +4,13 @@ OpenAI refuses a function whose schema does "not have type 'object'" or has 'one
 or 'not' "at the top level". Anthropic refuses an input_schema with "oneOf, allOf, or anyOf at the top level".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from .canonical import Schema, is_nothing, keywords
-from .merge import merge, same, types_of
-from .names import NameRule, fit_names
-from .report import Action, Difference, Unexportable
-from .resolve import Definitions
-from .words import described, in_words
+from .dialect import NameRule, fit_names
+from .merge import Definitions, distinct, merge, types_of
+from .report import Action, Difference, Unexportable, described, in_words
 
 __all__ = ["flat_root", "renamed_parameters"]
 
@@ -71,17 +69,9 @@ class _SchemaRoot:
 
     def unconditional(self, schema: Schema) -> Schema:
         """`schema` without `$ref` and `allOf` at its top. As much of them as possible is merged in."""
-        whole = self.definitions.whole(schema)
-        if whole is not None:
-            return dict(whole)
-        result = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-        for part in self.definitions.parts(schema):
-            whole = self.definitions.whole(part)
-            joined = merge(result, whole) if whole is not None else None
-            if joined is None:
-                self.note("allOf", "widened", "a part that cannot be merged with the others was left out")
-            else:
-                result = joined
+        result, lost = self.definitions.joined(schema)
+        for _ in range(lost):
+            self.note("allOf", "widened", "a part that cannot be merged with the others was left out")
         return result
 
     def spread(self, result: Schema, keyword: str) -> None:
@@ -98,7 +88,8 @@ class _SchemaRoot:
         tightens = False
         for name in dict.fromkeys(name for one in variants for name in one.get("properties", {})):
             said = [one.get("properties", {}).get(name) for one in variants]
-            union = _union(one for one in said if one is not None)
+            kinds = distinct(one for one in said if one is not None)
+            union = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
             if name not in own:
                 own[name] = union
                 tightens |= any(one is None and not shut for one, shut in zip(said, closed, strict=True))
@@ -112,14 +103,6 @@ class _SchemaRoot:
         if "additionalProperties" not in result and variants and all(closed):
             result["additionalProperties"] = False
         self.note(keyword, "rewritten", "the variants' properties stand side by side", tightens=tightens)
-
-
-def _union(schemas: Iterable[Schema]) -> Schema:
-    different: list[Schema] = []
-    for schema in schemas:
-        if not any(same(schema, other) for other in different):
-            different.append(schema)
-    return different[0] if len(different) == 1 else {"anyOf": different}
 
 
 def renamed_parameters(

@@ -1,6 +1,6 @@
 """Collect a session's tools: the static ones, then each toolset's, in order. Decide who gets a name that two claim."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, NoReturn, Protocol
 
 from toolcell_tools.definition import Tool
@@ -10,7 +10,7 @@ from toolcell_tools.session_info import SessionInfo
 
 from .base import AnyTool, Toolset, ToolsetError
 
-__all__ = ["Offer", "close_all", "names_of", "offers_of", "resolve"]
+__all__ = ["Combined", "Offer", "close_all", "names_of", "offers_of", "resolve"]
 
 
 class _Named(Protocol):
@@ -153,3 +153,31 @@ async def close_all(toolsets: Iterable[Toolset]) -> None:
             failures.append(error)
     if failures:
         raise ExceptionGroup("toolsets could not be closed", failures)
+
+
+class Combined(Toolset):
+    """Several toolsets as one: the tools of each, in order. Two tools with one name are an error that names both
+    origins. Tools from untrusted sources are an exception: `resolve` decides about their names."""
+
+    def __init__(self, name: str, toolsets: Iterable[Toolset]) -> None:
+        self._name = name
+        self.toolsets = tuple(toolsets)
+
+    def __repr__(self) -> str:
+        return f"<Combined {self._name} of {len(self.toolsets)} toolsets>"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        offers = await offers_of(self.toolsets, session)
+        names_of(offers, {})
+        return [tool for tool, _origin in offers]
+
+    def attach(self, runtime: object) -> None:
+        for each in self.toolsets:
+            each.attach(runtime)
+
+    async def close(self) -> None:
+        await close_all(self.toolsets)

@@ -17,12 +17,11 @@ import pydantic
 from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.foreign import ForeignTool, elsewhere
-from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
 from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.options import DESCRIPTION_CHARS, Annotations, is_below, legal_names, tier_of
 from toolcell_tools.preview import printable
-from toolcell_tools.rules import DESCRIPTION_CHARS, is_below, legal_names, tier_of
 from toolcell_tools.toolsets import ToolsetError
 
 from .inside.jsonrpc import MAX_FINDINGS, MAX_TOOLS, PROBLEM, fingerprint_of

@@ -22,8 +22,8 @@ from toolcell.rules.redaction import SHORTEST, origin_of
 from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint
+from toolcell_tools.options import suggested_name
 from toolcell_tools.preview import printable
-from toolcell_tools.rules import suggested_name
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 

@@ -13,7 +13,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from toolcell_tools.targets import is_index
+from toolcell_tools.schemas.keywords import is_index
 
 from .artifacts import Artifacts, Unreadable
 from .bounds import ServerBounds

@@ -17,8 +17,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from toolcell_tools.errors import ExecutionError
 from toolcell_tools.failures import ToolDefinitionError
-from toolcell_tools.foreign import check_foreign_schema, compiled
 from toolcell_tools.result import ToolResult
+from toolcell_tools.schemas.untrusted import check_foreign_schema, compiled
 
 from .input_required import QUESTIONS, Answers
 

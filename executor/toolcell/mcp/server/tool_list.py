@@ -12,8 +12,8 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, Overloaded, ProtocolViolation, SandboxUnavailable
 from toolcell_tools.exports import Export, ModelCall
 from toolcell_tools.exports import mcp as export_tools
+from toolcell_tools.options import answers_parameter
 from toolcell_tools.result import ToolResult
-from toolcell_tools.rules import answers_parameter
 
 from .questions import wire
 

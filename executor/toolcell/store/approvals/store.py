@@ -31,7 +31,7 @@ from toolcell.wire import forks
 from toolcell.wire.budget import MIB, ByteBudget
 from toolcell_tools.encode import WIDE_BITS, encode_json
 from toolcell_tools.failures import Unencodable
-from toolcell_tools.foreign import compiled
+from toolcell_tools.schemas.untrusted import compiled
 
 __all__ = ["Approvals", "Unusable"]
 

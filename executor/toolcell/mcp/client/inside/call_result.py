@@ -6,7 +6,7 @@ from base64 import b64decode
 from typing import Any, cast
 
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.lazy import Answer
+from toolcell_tools.returned import Answer
 
 from .jsonrpc import MAX_BLOCKS, Message
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 from toolcell_tools.context import ToolContext
 from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.lazy import Answer
+from toolcell_tools.returned import Answer
 
 from .call_result import answer_of
 from .http import HttpTransport, SessionGone

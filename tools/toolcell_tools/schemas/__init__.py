@@ -1,0 +1,1 @@
+"""JSON Schemas: of a tool's types, and from outside; their keywords, and what judging a value by them can cost."""
