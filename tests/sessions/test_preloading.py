@@ -37,9 +37,9 @@ def loaded(preload: Iterable[str] | None, then: str = "") -> dict[str, Any]:
     """The modules of a zygote that was asked to preload, and what else `then` loads in a process forked from it."""
     code = f"""
 import json, sys
-from toolcell.runner import serve, zygote
-serve.preload()
-serve.preload_for(json.loads({json.dumps(json.dumps(None if preload is None else list(preload)))}))
+from toolcell.runner import call_process, zygote
+call_process.preload()
+call_process.preload_for(json.loads({json.dumps(json.dumps(None if preload is None else list(preload)))}))
 modules = set(sys.modules)
 {then}
 print(json.dumps({{"zygote": sorted(modules), "later": sorted(set(sys.modules) - modules)}}))

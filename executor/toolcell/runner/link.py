@@ -31,7 +31,7 @@ from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 
-from . import fds
+from .control import FRAMES_IN, FRAMES_OUT, write_all
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,7 +50,7 @@ _READS_WHOLE = is_on("whole_frame")
 class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
-    def __init__(self, limits: WireLimits, incoming: int = fds.FRAMES_IN, outgoing: int = fds.FRAMES_OUT) -> None:
+    def __init__(self, limits: WireLimits, incoming: int = FRAMES_IN, outgoing: int = FRAMES_OUT) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
         self.protocol = CellLink(limits)
@@ -116,9 +116,9 @@ class Link:
                 self._send_and_read(buffers, locked)
             elif len(buffers) > 1 or len(first) > PIPE_BYTES:
                 widen(self._outgoing, sum(map(len, buffers)))
-                fds.write_all(self._outgoing, buffers)
+                write_all(self._outgoing, buffers)
             elif (written := os.write(self._outgoing, first)) < len(first):
-                fds.write_all(self._outgoing, [memoryview(first)[written:]])
+                write_all(self._outgoing, [memoryview(first)[written:]])
         except OSError:
             _lost()
 

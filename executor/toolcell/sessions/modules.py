@@ -235,7 +235,7 @@ def module_toolset(
 DESCRIBER_SHIPMENT: Mapping[str, object] = {
     "name": "describe_module",
     "how": "import",
-    "where": "toolcell.runner.describe:describe_module",
+    "where": "toolcell.runner.loading:describe_module",
 }
 
 

@@ -1,7 +1,7 @@
 """Choose the libraries that a zygote loads before it forks cells for a tool, so that cells share their pages.
 
-Only libraries of toolcell and the base tools are loaded; `runner.serve` has the list and enforces it. A user's modules
-are imported only in locked-down cells. A library that is missed here only costs time: the cell loads it.
+Only libraries of toolcell and the base tools are loaded; `runner.call_process` has the list and enforces it. A user's
+modules are imported only in locked-down cells. A library that is missed here only costs time: the cell loads it.
 """
 
 import sys

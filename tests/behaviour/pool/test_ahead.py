@@ -19,7 +19,7 @@ from toolcell.pool.cell import Cell
 from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 
-ROUNDS = 16  # of runner/cell.py
+ROUNDS = 16  # of runner/init.py
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]
 
 

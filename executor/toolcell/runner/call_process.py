@@ -21,13 +21,11 @@ from toolcell_tools import function
 from toolcell_tools.definition import Tool
 from toolcell_tools.raised import MESSAGE_CHARS
 
-from . import fds, perform, printed
+from . import cheap_forks, live_output, perform, warm
 from .context import Contexts
-from .control import InitControl
-from .cow import forks, warm
+from .control import OWN_INPUT, READ_BYTES, Options, binds_of, read_all, unpacked
 from .link import Link
 from .loading import Loaded, LoadError
-from .options import Options, binds_of
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
 """The libraries that a zygote preloads if tools need them. Each takes some ms and MB. A user's module is never here."""
@@ -40,7 +38,7 @@ def preload() -> None:
     """In the zygote, set up what every call needs, and switch off schemas for tools that are imported later."""
     function.deriving = False
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in the init's poll
-    printed.unbuffer()
+    live_output.unbuffer()
     perform.unbuffer_c()
     warm.rehearse(answer)
 
@@ -88,7 +86,7 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     steps: list[Callable[[], object]] = [*call_layer()]
     if not options.kept:
         steps.append(call_cpu_limit(options.cpu_s))
-    steps += (forks.resume, *fresh_randomness())
+    steps += (cheap_forks.resume, *fresh_randomness())
     gc.enable()
     warm.look_up(loaded, contexts.link)
     warming = warm.Warming.of(loaded) if options.standby and is_on("warm_up") else None
@@ -110,7 +108,7 @@ def enter_workspace(cwd: str) -> None:
 def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
     """Bind the process to a session, by the body of a `BindSession`: in the init of an unbound cell, and in its waiting
     call process. Returns the options, the contexts of the calls, and the session's paths. Raises SandboxError."""
-    said = InitControl.unpacked(told)
+    said = unpacked(told)
     if not isinstance(said, BindSession):
         os._exit(76)
     binds = binds_of(said.binds)
@@ -138,12 +136,12 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
     if unbound is not None and is_on("warm_up"):
         warm.read_session(unbound.options, contexts.link)
     if gate >= 0:
-        told = os.read(gate, fds.READ_BYTES)
+        told = os.read(gate, READ_BYTES)
         if unbound is not None:
             if not told:
                 os._exit(0)  # this cell is no longer needed
-            _options, contexts, _binds = bind(unbound, contexts.link, told + fds.read_all(gate))
-            for step in fds.OWN_INPUT:  # open standard input again, now that the Landlock rules are enforced
+            _options, contexts, _binds = bind(unbound, contexts.link, told + read_all(gate))
+            for step in OWN_INPUT:  # open standard input again, now that the Landlock rules are enforced
                 step()
         os.close(gate)
     link, me, limit = contexts.link, os.getpid(), 0
