@@ -6,7 +6,7 @@ ids, so a cell can name no span outside its call.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
 from itertools import count
@@ -25,7 +25,7 @@ from toolcell_tools.failures import UsageError
 from toolcell_tools.shell import Shell
 from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader, WorkspaceWriter
 
-from . import handles
+from .handles import brokered
 from .link import Link
 from .live_output import Relay
 
@@ -128,7 +128,7 @@ class Contexts:
             "context": given.get("context", ""),
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
             "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
-            **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
+            **brokered(link, grants),
         }
         self.reporter: LinkReporter
         """The reporter of the present call."""
@@ -161,15 +161,6 @@ class Contexts:
         writer = None if self._protects is None else WorkspaceWriter(self._root, self._protects)
         reporter = LinkReporter(self.link, writer, self._same["shell"])
         return ToolContext(call_id="", reporter=reporter, deadline=0.0, writer=writer, **self._same), reporter
-
-
-_BROKERED: Mapping[str, tuple[Capability, Callable[[Link], object]]] = {
-    "channel": (Capability.CHANNEL, handles.ChannelOverPipe),
-    "memory": (Capability.MEMORY_READ, handles.MemoryReaderOverPipe),
-    "memory_writer": (Capability.MEMORY_WRITE, handles.MemoryWriterOverPipe),
-    "web": (Capability.WEB, handles.Web),
-    "http": (Capability.HTTP, handles.Http),
-}
 
 
 NO_SPAN: AbstractContextManager[None] = nullcontext()

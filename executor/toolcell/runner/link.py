@@ -30,6 +30,7 @@ from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
+from toolcell_tools.handles import OPERATIONS, may_act
 
 from .control import FRAMES_IN, FRAMES_OUT, write_all
 
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
-_READING = frozenset(
-    {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch", "http.events", "http.leave"}
-)
-"""Operations without an effect."""
 _OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
 _READS_WHOLE = is_on("whole_frame")
@@ -270,8 +267,8 @@ class Link:
         except TooLarge as error:
             raise ToolFailure(f"The request of {operation} is too large: {error}. Send less at a time.") from error
         self._last_request += 1
-        if operation not in _READING and not _is_safe(operation, arguments):
-            self.acted = True
+        if not self.acted:
+            self.acted = may_act(operation, arguments)
         return self._last_request
 
     def _on_readable(self) -> None:
@@ -304,11 +301,6 @@ class Link:
                 _lost()
 
 
-def _is_safe(operation: str, arguments: dict[str, Field]) -> bool:
-    """Whether this is a request of HTTP without an effect (RFC 9110, section 9.2.1)."""
-    return operation == "http.request" and str(arguments.get("method")).upper() in ("GET", "HEAD", "OPTIONS", "TRACE")
-
-
 def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:
     if not future.done():
         future.set_result(reply)
@@ -322,21 +314,11 @@ def _refusal(reply: Reply, operation: str) -> Exception:
 def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:
     """The exception that a tool gets for a refused request. `kind` is the error's, such as "permission_denied"."""
     if kind == "permission_denied":
-        return MissingCapability(_CAPABILITY.get(operation, Capability.CHANNEL))
+        row = OPERATIONS.get(operation)
+        return MissingCapability(Capability.CHANNEL if row is None else row.capability)
     if kind == "request_denied":
         return RequestDenied(message)
     return ToolFailure(message, data or None)
-
-
-_CAPABILITY = {  # all others are operations of the channel
-    "memory.search": Capability.MEMORY_READ,
-    "memory.store": Capability.MEMORY_WRITE,
-    "web.search": Capability.WEB,
-    "web.fetch": Capability.WEB,
-    "http.request": Capability.HTTP,
-    "http.events": Capability.HTTP,
-    "http.leave": Capability.HTTP,
-}
 
 
 def _lost() -> NoReturn:

@@ -22,7 +22,7 @@ from toolcell.backends.http import Requester, Trail
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.rules.channel import ChannelPolicy
-from toolcell.runner import handles
+from toolcell.runner.handles import brokered
 from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
@@ -154,11 +154,7 @@ def context(
         attempt=attempt,
         writer=WorkspaceWriter(root) if Capability.WRITE in given else None,
         shell=Shell(root) if Capability.EXEC in given else None,
-        channel=handles.ChannelOverPipe(link) if Capability.CHANNEL in given else None,
-        memory=handles.MemoryReaderOverPipe(link) if Capability.MEMORY_READ in given else None,
-        memory_writer=handles.MemoryWriterOverPipe(link) if Capability.MEMORY_WRITE in given else None,
-        web=handles.Web(link) if Capability.WEB in given else None,
-        http=handles.Http(link) if Capability.HTTP in given else None,
+        **brokered(link, given),
     )
 
 

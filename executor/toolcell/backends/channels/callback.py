@@ -5,10 +5,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolcell.errors import ArgumentError
+from toolcell_tools.handles import OPERATIONS
 
 __all__ = ["CallbackChannel"]
 
-_OPERATIONS = ("send_to", "ask", "react", "edit", "pin", "upload", "read", "approve")
+_OPERATIONS = [
+    name.removeprefix("channel.")
+    for name in OPERATIONS
+    if name.startswith("channel.") and name not in ("channel.send", "channel.status")
+] + ["approve"]
 
 
 class CallbackChannel:
