@@ -7,7 +7,7 @@ import pytest
 from toolcell import ChannelPolicy
 from toolcell.backends.http import Requester, Trail
 from toolcell.sessions.broker import Principal, Refusal, answer_bytes, serve, table_for
-from toolcell.sessions.speaking import ChannelAccess
+from toolcell.sessions.channel_access import ChannelAccess
 from toolcell.testing import DictHttp, DictWeb, ListChannel, ListMemory
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability

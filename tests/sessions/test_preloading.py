@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from toolcell import Annotations, base_tools, dynamic_tool, tool
-from toolcell.sessions.preloading import libraries_of
+from toolcell.sessions.closure import libraries_of
 from toolcell.sessions.shipping import ship
 from toolcell_tools.definition import Tool
 

@@ -21,7 +21,7 @@ from toolcell.rules.credentials import credentials_of
 from toolcell.rules.pages import ALL
 from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
-from toolcell.sessions.reading import RuledWeb
+from toolcell.sessions.web_access import RuledWeb
 from toolcell.wire.budget import Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request

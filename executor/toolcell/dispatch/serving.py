@@ -19,8 +19,8 @@ from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
+from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import CallChanges
-from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.lifetime import WITHIN
 from toolcell.sessions.protection import Watch
 from toolcell.store.journal import Record

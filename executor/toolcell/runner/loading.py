@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, cast, final
 
-from toolcell.sources import source_digest, source_files
+from toolcell.wire.code import source_digest, source_files
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.typed import TypedTool, as_tool
@@ -71,7 +71,7 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds this process's own object for each reference of `sessions.used.references`."""
+    """Finds this process's own object for each reference of `sessions.closure.references`."""
 
     def persistent_load(self, pid: str) -> object:
         module, _, path = pid.partition(":")

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, Final, NoReturn, cast
 
 from toolcell.backends.body import FREE_BYTES
-from toolcell.backends.errors import BackendError, OutsideRules, Refused
+from toolcell.backends.errors import BackendError, NotConfigured, OutsideRules, Refused
 from toolcell.backends.http import Requester
 from toolcell.backends.http.feed import FEED_BYTES
-from toolcell.backends.protocols import MemoryStore, WebClient
+from toolcell.backends.protocols import FetchedPage, MemoryStore, WebClient
 from toolcell.backends.records import namespace_of
 from toolcell.rules.redaction import Redaction
 from toolcell.store.journal.redact import arguments_for_journal
@@ -24,7 +24,7 @@ from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MAX_FETCH_BYTES, MAX_HITS, OPERATIONS, MemoryRecord, may_act
 
-from .speaking import ChannelAccess, TooOften
+from .channel_access import ChannelAccess, TooOften
 
 TEXT_BYTES = 256 * 1024
 _MEDIA_TYPE = re.compile(r"[\w.+!#$&^-]+/[\w.+!#$&^-]+(?:; ?[\w-]+=[\w.+-]+)*", re.ASCII)  # RFC 6838, section 4.2
@@ -331,3 +331,32 @@ def _to_wire(answer: Any) -> Field:
         return cast("Field", answer)
     record: dict[str, Any] = answer.to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
+
+
+class OnNodes:
+    """Stands in the driver's process for a session's memory or web client that the nodes of a cluster have."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    async def search(self, query: str, *, limit: int, namespace: str = "") -> list[Any]:
+        self._refuse()
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        self._refuse()
+
+    async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
+        self._refuse()
+
+    async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], None]) -> FetchedPage:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise NotConfigured(
+            f"The {self._what} is on the nodes of the cluster, where tools use it. Open the session with "
+            f"{self._what}=… to have it in this process."
+        )
+
+
+MEMORY_ON_NODES: Final = OnNodes("memory")
+WEB_ON_NODES: Final = OnNodes("web")

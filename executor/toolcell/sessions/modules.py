@@ -19,7 +19,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
-from toolcell.sources import source_digest, source_files
+from toolcell.wire.code import source_digest, source_files
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
@@ -31,7 +31,7 @@ from toolcell_tools.rules import tier_of
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
-from .foreign import ForeignSource, ForeignTool, elsewhere
+from .foreign_tools import ForeignSource, ForeignTool, elsewhere
 
 MAX_TOOLS = 500
 Describe = Callable[[SessionInfo, "ModuleSource"], Awaitable[object]]

@@ -28,10 +28,9 @@ from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
 from toolcell_tools.typed import as_tool
 
-from .foreign import ForeignTool
-from .policy import code_roots
-from .preloading import libraries_of
-from .used import LRU_CACHE, NOTHING, Use, plain, references, resource, use_of
+from .closure import LRU_CACHE, NOTHING, Use, libraries_of, plain, references, resource, use_of
+from .foreign_tools import ForeignTool
+from .grants import code_roots
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = forks.new_rlock()  # re-entrant: a user's reducer may start a supervisor

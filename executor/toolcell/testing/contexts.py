@@ -25,8 +25,8 @@ from toolcell.rules.channel import ChannelPolicy
 from toolcell.runner.handles import brokered
 from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker
+from toolcell.sessions.channel_access import ChannelAccess
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.speaking import ChannelAccess
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.confirmation import Confirmation

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Profile, ProxyNetwork, Supervisor, ToolContext, tool
-from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.pool.capacity import default_max_cells, default_max_connections
 
 SHARED = (0, 1, 2, 4, 5)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pydantic
 
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.foreign import ForeignTool, elsewhere
+from toolcell.sessions.foreign_tools import ForeignTool, elsewhere
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint

@@ -9,8 +9,7 @@ from typing import Any
 from toolcell.backends.protocols import HttpClient
 from toolcell.rules import hosts
 from toolcell.rules.profile import Profile
-from toolcell.sessions.farewells import Farewell
-from toolcell.sessions.foreign import ForeignSource
+from toolcell.sessions.foreign_tools import Farewell, ForeignSource
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import fingerprint

@@ -23,7 +23,7 @@ from toolcell.rules.credentials import Credential
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
 from toolcell.rules.redaction import Redaction, origin_of, secrets_of_url
-from toolcell.sessions.foreign import BUSY, ForeignTool
+from toolcell.sessions.foreign_tools import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint
 from toolcell_tools.preview import printable

@@ -4,7 +4,7 @@ import pytest
 
 from toolcell import ChannelPolicy, InMemoryChannel, LogChannel
 from toolcell.backends import NotConfigured, OutsideRules, Refused
-from toolcell.sessions.speaking import ChannelAccess, TooOften
+from toolcell.sessions.channel_access import ChannelAccess, TooOften
 from toolcell.testing import ListChannel
 from toolcell_tools import SentMessage
 
