@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from toolcell import Annotations, base_tools, dynamic_tool, tool
 from toolcell.sessions.closure import libraries_of
-from toolcell.sessions.shipping import ship
+from toolcell.sessions.shipping import shipped
 from toolcell_tools.definition import Tool
 
 MODULES = 254  # 249 on Python 3.11, some more on 3.13; with pydantic and asyncio they were 364
@@ -53,7 +53,7 @@ print(json.dumps({{"zygote": sorted(modules), "later": sorted(set(sys.modules) -
 def preload_of(*tools: Tool[..., Any]) -> list[str]:
     names: set[str] = set()
     for each in tools:
-        names.update(cast("list[str]", ship(each)["preload"]))
+        names.update(cast("list[str]", shipped(each)[0]["preload"]))
     return sorted(names)
 
 
