@@ -177,9 +177,7 @@ class Link:
                 if self._call is not None or not data:  # the next call, or the end of the pipe: for `wait_for_call`
                     raise ToolFailure(_OVER)
             reply = self._replies.pop(number)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(reply, operation)
 
     def begin(self, operation: str, arguments: dict[str, Field]) -> int:
         """Send a request, and do not wait. Return its number, for `answered` and `answer`."""
@@ -202,10 +200,7 @@ class Link:
 
     def answer(self, number: int, operation: str) -> Any:
         """The answer to a request that `answered` has returned. Raises as `request` does."""
-        reply = self._replies.pop(number)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(self._replies.pop(number), operation)
 
     def forget(self, number: int) -> None:
         """Drop the answer to a request of `begin`, if it is there."""
@@ -232,9 +227,7 @@ class Link:
                     del self._futures[number]
                     if not self._futures:
                         loop.remove_reader(self._incoming)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(reply, operation)
 
     def _give_up(self) -> None:
         """Drop a kept process's unanswered requests when its call ends. No reply comes, and their numbers are used
@@ -306,9 +299,12 @@ def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:
         future.set_result(reply)
 
 
-def _refusal(reply: Reply, operation: str) -> Exception:
+def _value(reply: Reply, operation: str) -> Any:
+    """The value of an answer. Raises the exception of `refusal_of` for a refusal."""
+    if reply.ok:
+        return reply.value
     refusal = reply.value if isinstance(reply.value, dict) else {}
-    return refusal_of(operation, str(refusal.get("kind")), str(refusal.get("message")), refusal.get("data"))
+    raise refusal_of(operation, str(refusal.get("kind")), str(refusal.get("message")), refusal.get("data"))
 
 
 def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:

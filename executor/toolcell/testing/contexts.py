@@ -8,10 +8,9 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -39,6 +38,8 @@ from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, Workspace
 from .backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 __all__ = ["RecordedContext", "Recorder", "context"]
+
+_SESSION, _AGENT = "session-1", "agent"
 
 
 class Recorder:
@@ -123,25 +124,26 @@ def context(
     Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the session does not.
     """
     kind = SessionKind(kind)
-    given = _grants(kind, grants, tool)
+    given, http_rules = _grants(kind, grants, tool), tuple(http_rules)
     recorder = Recorder(time.monotonic() + deadline_s)
     if workspace is None:
         workspace = tempfile.mkdtemp(prefix="toolcell-test-")
         weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
     root = Path(workspace).resolve(strict=True)
-    session = _TestSession(
-        ChannelAccess(channel or ListChannel(), ChannelPolicy()),
-        memory or ListMemory(),
-        web or DictWeb(),
-        http or DictHttp(),
-        tuple(http_rules),
-    )
-    link = cast("Link", _InProcess(session, broker.table_for(given)))
+    access = ChannelAccess(channel or ListChannel(), ChannelPolicy())
+    memory, web, client = memory or ListMemory(), web or DictWeb(), http or DictHttp()
+
+    def principal() -> broker.Principal:
+        """The principal for one request, on the running event loop."""
+        requester = Requester(http_rules, client, Trail(_unrecorded))
+        return broker.Principal(_SESSION, (_AGENT,), access, memory, web, requester)
+
+    link = cast("Link", _InProcess(principal, broker.table_for(given)))
     return RecordedContext(
         recorder,
         call_id="call-1",
-        session_id=session.id,
-        agent_id=session.agent_id,
+        session_id=_SESSION,
+        agent_id=_AGENT,
         session_kind=kind,
         workspace_root=root,
         workspace=(WorkspaceReader if Capability.READ in given else DeniedWorkspace)(root),
@@ -177,24 +179,6 @@ def _grants(
     return narrowed.given
 
 
-@dataclass(frozen=True, slots=True)
-class _TestSession:
-    """The session that the broker serves."""
-
-    access: ChannelAccess
-    memory: MemoryStore
-    web: WebClient
-    http: HttpClient
-    http_rules: tuple[str, ...]
-    id: str = "session-1"
-    agent_id: str = "agent"
-
-    def principal(self) -> broker.Principal:
-        """The principal for one request, on the running event loop."""
-        requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
-        return broker.Principal(self.id, (self.agent_id,), self.access, self.memory, self.web, requester)
-
-
 def _unrecorded(record: dict[str, Any]) -> None:
     """Drop the record, because there is no journal."""
 
@@ -202,8 +186,8 @@ def _unrecorded(record: dict[str, Any]) -> None:
 class _InProcess:
     """Replaces the link of a cell. Requests go directly to the broker, which makes the same checks."""
 
-    def __init__(self, session: _TestSession, table: broker.Table) -> None:
-        self._session = session
+    def __init__(self, principal: Callable[[], broker.Principal], table: broker.Table) -> None:
+        self._principal = principal
         self._table = table
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Field:
@@ -213,6 +197,6 @@ class _InProcess:
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         try:
-            return await broker.serve(self._table, self._session.principal(), operation, arguments)
+            return await broker.serve(self._table, self._principal(), operation, arguments)
         except broker.Refusal as refusal:
             raise refusal_of(operation, refusal.kind, str(refusal), refusal.data) from None
