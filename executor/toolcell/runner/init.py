@@ -86,7 +86,7 @@ def main(entered: Entered) -> NoReturn:
     if len(sys.modules) > modules:  # imports leave cycles behind; without new modules there is nothing to collect
         gc.collect()
     gc.freeze()
-    Init(options, prepared, entered).run()
+    Init(prepared, entered).run()
 
 
 def _explain_that_no_program_starts() -> None:
@@ -115,10 +115,10 @@ class Init:
     here, and rather C functions.
     """
 
-    def __init__(self, options: Options, prepared: call_process.CallTemplate, entered: Entered) -> None:
-        self.options = options
-        self.scratch = sweep.Scratch(options.scratch, entered.view) if options.scratch else None
+    def __init__(self, prepared: call_process.CallTemplate, entered: Entered) -> None:
+        self.scratch = sweep.Scratch(prepared.options.scratch, entered.view) if prepared.options.scratch else None
         self.view = entered.view
+        self.standby = prepared.options.standby
         self.number = 0  # of the present call process; the first has 1
         self.settings = sweep.SharedSettings()
         self.child = 0  # pid of the call process, 0 if there is none
@@ -152,10 +152,10 @@ class Init:
         watched = select.poll()
         watched.register(CONTROL, select.POLLIN)
         watched.register(self.deaths_fd, select.POLLIN)
-        if self.prepared.unbound is None:
+        if self.prepared.lock is None:
             self.next()
         else:
-            self.wait_for_session(self.prepared.unbound, watched)
+            self.wait_for_session(watched)
         while True:
             for fd, _event in watched.poll():
                 if fd == CONTROL:
@@ -164,7 +164,7 @@ class Init:
                 os.read(fd, 4096)
                 self.on_deaths()
 
-    def wait_for_session(self, unbound: call_process.Unbound, watched: select.poll) -> None:
+    def wait_for_session(self, watched: select.poll) -> None:
         """Fork a call process that waits at a gate, wait for the session that claims this cell, then serve it."""
         if self.children_fd >= 0 and sweep.children(self.children_fd):  # they would run without Landlock rules
             _refuse_to_be_ahead("a tool started a process while it was loaded")
@@ -173,7 +173,7 @@ class Init:
         os.close(gate)
         os.write(CONTROL, ready(self.number, waiting=True))
         if is_on("warm_up"):
-            warm.read_session(unbound.options, self.prepared.contexts.link)
+            warm.read_session(self.prepared.options, self.prepared.contexts.link)
         while any(fd == self.deaths_fd for fd, _event in watched.poll()):
             os.read(self.deaths_fd, 4096)
             self.on_deaths()
@@ -183,11 +183,10 @@ class Init:
         write_all(self.gate, [told])
         self.open_gate()  # the call process binds itself to the session at the same time
         try:
-            self.options, contexts, binds = call_process.bind(unbound, self.prepared.contexts.link, told)
+            self.prepared, binds = call_process.bind(self.prepared, told)
         except SandboxError as error:
             send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
-        self.prepared = self.prepared._replace(contexts=contexts, unbound=None)
         if self.scratch is not None:  # its first state was read in __init__; by now a call may have changed it
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
@@ -203,7 +202,7 @@ class Init:
                 self.next()
             elif number != self.number + 1:
                 os._exit(76)
-            elif not self.options.standby:
+            elif not self.standby:
                 self.offer()
             elif self.apart and not self.successor:
                 self.fork_ahead()
@@ -211,9 +210,9 @@ class Init:
 
     def next(self) -> None:
         """Report that the next call may come, with or without a waiting process."""
-        if self.options.standby:
+        if self.standby:
             self.offer()
-        os.write(CONTROL, ready(self.number, self.options.standby))
+        os.write(CONTROL, ready(self.number, self.standby))
 
     def offer(self) -> None:
         """Provide a call process for the next call."""
@@ -300,7 +299,7 @@ class Init:
         """Handle a call process that has ended by itself: kill what it left, report how it ended, and prepare another
         one for when the supervisor has concluded the call."""
         self.account(status, usage)
-        if self.options.standby and not self.successor:
+        if self.standby and not self.successor:
             self.fork_ahead()
 
     def account(self, status: int, usage: resource.struct_rusage) -> None:
