@@ -75,15 +75,39 @@ class Refusal(Exception):
         return {"kind": self.kind, "message": str(self), "data": self.data}
 
 
+_SMALL = 4 * 1024  # an answer without content
+_RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them
+_SEARCH = 2 * 1024 * 1024  # the most that a search engine may answer
+Room = int | Callable[[Arguments], int]
+"""The bytes to reserve for an answer, an estimate; by the arguments, where it depends on them."""
 _CARRIED_OUT: dict[str, CarriedOut] = {}
+_ROOMS: dict[str, Room] = {}
 
 
-def _carries_out(operation: str) -> Callable[[CarriedOut], CarriedOut]:
+def _carries_out(operation: str, room: Room = _SMALL) -> Callable[[CarriedOut], CarriedOut]:
     def note(function: CarriedOut) -> CarriedOut:
-        _CARRIED_OUT[operation] = function
+        _CARRIED_OUT[operation], _ROOMS[operation] = function, room
         return function
 
     return note
+
+
+def _room_for_records(arguments: Arguments) -> int:
+    return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
+
+
+def _room_for_page(arguments: Arguments) -> int:
+    return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
+
+
+def _room_for_response(arguments: Arguments) -> int:
+    """The answer may grow beyond this."""
+    return FREE_BYTES if arguments.get("watch") is None else FREE_BYTES + 2 * FEED_BYTES
+
+
+def _asked(arguments: Arguments, name: str, most: int) -> int:
+    value = arguments.get(name)
+    return min(max(value, 0), most) if isinstance(value, int) else 0
 
 
 async def _on_channel(operation: str, principal: Principal, **arguments: object) -> None:
@@ -111,7 +135,7 @@ async def _channel_status(principal: Principal) -> object:
     return principal.channel.status
 
 
-@_carries_out("channel.ask")
+@_carries_out("channel.ask", TEXT_BYTES)
 async def _channel_ask(principal: Principal, question: str, options: tuple[str, ...]) -> object:
     return (await principal.channel.ask(question, options, sender=principal.sender))[: TEXT_BYTES // 4]
 
@@ -126,12 +150,12 @@ async def _channel_upload(principal: Principal, name: str, data: bytes, media_ty
     return await principal.channel.upload(name, data, media_type, sender=principal.sender)
 
 
-@_carries_out("channel.read")
+@_carries_out("channel.read", _room_for_records)
 async def _channel_read(principal: Principal, limit: int) -> object:
     return await principal.channel.read(limit)
 
 
-@_carries_out("memory.search")
+@_carries_out("memory.search", _room_for_records)
 async def _memory_search(principal: Principal, query: str, limit: int) -> object:
     return list(await principal.memory.search(query, limit=limit, namespace=principal.namespace))
 
@@ -142,17 +166,17 @@ async def _memory_store(principal: Principal, text: str, kind: str, tags: tuple[
     return await principal.memory.store(record, namespace=principal.namespace)
 
 
-@_carries_out("web.search")
+@_carries_out("web.search", _SEARCH)
 async def _web_search(principal: Principal, query: str, limit: int) -> object:
     return list(await principal.web.search(query, limit=limit))
 
 
-@_carries_out("web.fetch")
+@_carries_out("web.fetch", _room_for_page)
 async def _web_fetch(principal: Principal, url: str, max_bytes: int) -> object:
     return await principal.web.fetch(url, max_bytes=max_bytes)
 
 
-@_carries_out("http.request")
+@_carries_out("http.request", _room_for_response)
 async def _http_request(
     principal: Principal, method: str, url: str, headers: dict[str, str], body: bytes, watch: int | None
 ) -> object:
@@ -164,7 +188,7 @@ async def _http_request(
         raise Refusal("request_denied", str(error)) from error
 
 
-@_carries_out("http.events")
+@_carries_out("http.events", FEED_BYTES)
 async def _http_events(principal: Principal, watch: int) -> object:
     return await principal.http.events(watch)
 
@@ -184,31 +208,10 @@ def facts_of(operation: str, arguments: Arguments, secrets: Redaction | None = N
     return {"operation": operation, "effect": may_act(operation, arguments), **arguments_for_journal(kept, secrets)}
 
 
-_SMALL = 4 * 1024  # an answer without content
-_RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them
-_SEARCH = 2 * 1024 * 1024  # the most that a search engine may answer
-
-
 def answer_bytes(operation: str, arguments: Arguments) -> int:
-    """The bytes to reserve for the answer to this request, an estimate. An answer of `ctx.http` may grow beyond it."""
-    if operation in ("memory.search", "channel.read"):
-        return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
-    if operation == "web.fetch":
-        return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
-    if operation == "web.search":
-        return _SEARCH
-    if operation == "channel.ask":
-        return TEXT_BYTES
-    if operation == "http.events":
-        return FEED_BYTES
-    if operation != "http.request":
-        return _SMALL
-    return FREE_BYTES if arguments.get("watch") is None else FREE_BYTES + 2 * FEED_BYTES
-
-
-def _asked(arguments: Arguments, name: str, most: int) -> int:
-    value = arguments.get(name)
-    return min(max(value, 0), most) if isinstance(value, int) else 0
+    """The bytes to reserve for the answer to this request."""
+    room = _ROOMS.get(operation, _SMALL)
+    return room if isinstance(room, int) else room(arguments)
 
 
 def table_for(given: frozenset[Capability]) -> Table:
