@@ -21,8 +21,8 @@ from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
 from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import CallChanges
-from toolcell.sessions.lifetime import WITHIN
 from toolcell.sessions.protection import Watch
+from toolcell.sessions.supervisor_lifetime import WITHIN
 from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
