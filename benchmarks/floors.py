@@ -157,11 +157,11 @@ def _receive(connection: socket.socket, buffer: bytearray) -> bool:
 def _become_like_a_zygote() -> None:
     import gc
 
-    from toolcell.runner import serve, zygote
+    from toolcell.runner import call_process, zygote
 
     assert zygote.Zygote is not None  # imported for what it imports
-    serve.preload()
-    serve.preload_for(["cloudpickle"])  # as for the tools of `workload`, which go to cells by value
+    call_process.preload()
+    call_process.preload_for(["cloudpickle"])  # as for the tools of `workload`, which go to cells by value
     gc.collect()
     gc.disable()
     gc.freeze()

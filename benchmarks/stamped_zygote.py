@@ -11,12 +11,17 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from toolcell.runner.cow import forks
+from toolcell.runner import cheap_forks
 
-forks.keep_back()  # as `python -m toolcell.runner` does
+cheap_forks.keep_back()  # as `python -m toolcell.runner` does
 
-from toolcell.runner import cell, loading, perform, serve  # noqa: E402
-from toolcell.runner.cow import warm  # noqa: E402
+from toolcell.runner import (  # noqa: E402
+    call_process,
+    init,
+    loading,
+    perform,
+    warm,
+)
 from toolcell.runner.link import Link  # noqa: E402
 from toolcell.runner.zygote import Zygote, main  # noqa: E402
 from toolcell.wire.protocol import CellLink  # noqa: E402
@@ -53,12 +58,12 @@ def prepare() -> None:
     spawn = import_module("toolcell_sandbox.spawn")  # the package has a function of this name too
     spawn.__dict__["enter"] = partial(spawn.__dict__["enter"], note=note)
     wrap(spawn, "enter", before="forked")
-    wrap(cell, "main", before="entered")
+    wrap(init, "main", before="entered")
     wrap(loading, "load", before="told what to load", after="loaded")
-    wrap(cell.Init, "run", before="collected and frozen")
-    wrap(serve, "serve", before="call process forked")
+    wrap(init.Init, "run", before="collected and frozen")
+    wrap(call_process, "serve", before="call process forked")
     wrap(warm, "warm_up", before="confined", after="warmed up")
-    wrap(serve, "bind", before="told whose", after="closed")
+    wrap(call_process, "bind", before="told whose", after="closed")
     wrap(Link, "take", before="read")
     wrap(perform, "run", before="decoded", after="ran")
     wrap(CellLink, "send", after="encoded")

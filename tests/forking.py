@@ -13,10 +13,10 @@ import sys
 gc.disable()  # as toolcell.runner.__main__ does
 
 from toolcell.fast.switches import is_on  # noqa: E402
-from toolcell.runner.cow import forks  # noqa: E402
+from toolcell.runner import cheap_forks  # noqa: E402
 
 if is_on("fork_handlers"):
-    forks.keep_back()
+    cheap_forks.keep_back()
 
 import ctypes  # noqa: E402
 import os  # noqa: E402

@@ -4,7 +4,7 @@ import pytest
 
 from toolcell import Cancelled, SessionState
 from toolcell.dispatch.approve import closed
-from toolcell.sessions.ending import SessionLife
+from toolcell.sessions.tree import SessionLife
 
 
 @pytest.mark.parametrize(

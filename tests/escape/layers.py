@@ -389,11 +389,11 @@ TWINS = {
         "The other sets are empty and no_new_privs is set, so no exec can gain what the set still allows."
     ),
     "parent death signal": (
-        "A cell ends when its control socket does (runner/cell.py). The signal holds for a cell that hangs before "
+        "A cell ends when its control socket does (runner/init.py). The signal holds for a cell that hangs before "
         "it reads that, and where its init is stopped; tests/sandbox/test_spawn.py kills the maker."
     ),
     "signal handlers": (
-        "The zygote has no handler but Python's for SIGINT, which it resets by itself (runner/serve.py). What a "
+        "The zygote has no handler but Python's for SIGINT, which it resets by itself (runner/call_process.py). What a "
         "handler did would happen inside the cell."
     ),
     "Landlock network": ("The net namespace is empty and no socket can be made (seccomp)."),

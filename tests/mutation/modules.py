@@ -115,7 +115,7 @@ MODULES: dict[str, Held] = {
             "profile": held("test_profile", "config/test_narrowing"),
             "policy": held("test_policy"),
             "web_rules": held("test_web_rules", "backends/test_web"),
-            "channel_policy": held("test_channel_policy", "sessions/test_speaking"),
+            "channel_policy": held("test_channel_policy", "sessions/test_channel_access"),
             "credentials": held("test_credentials", "backends/http/test_client"),
             "patterns": held("test_patterns", "test_policy", "approvals/test_store"),
             "config/policies": held("config/test_policies"),
@@ -207,9 +207,8 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/sessions",
         {
-            "grants": held("sessions/test_grants", "behaviour/grants/test_matrix"),
             "broker": held("sessions/test_broker", "behaviour/grants/test_three_levels"),
-            "policy": held(
+            "grants": held(
                 "sessions/test_grants",
                 "behaviour/grants/test_matrix",
                 "behaviour/grants/test_three_levels",
@@ -223,11 +222,11 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
             ),
             "tree": held("sessions/test_tree", "behaviour/sessions/test_sessions"),
-            "place": held("sessions/test_place"),
-            "reading": held("sessions/test_reading"),
+            "workspace_identity": held("sessions/test_workspace_identity"),
+            "web_access": held("sessions/test_web_access"),
             "secrets": held("sessions/test_secrets", "behaviour/calls/test_secrets"),
             "shipping": held("sessions/test_shipping", "sessions/test_preloading", "behaviour/tools/test_by_value"),
-            "speaking": held("sessions/test_speaking", "behaviour/channels/test_channels"),
+            "channel_access": held("sessions/test_channel_access", "behaviour/channels/test_channels"),
             "idempotency": held("sessions/test_idempotency"),
         },
     ),

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from toolcell.pool.capture import Capture, Captured
-from toolcell.runner import relay as relay_module
+from toolcell.runner import live_output as relay_module
 from toolcell.runner.link import Link
-from toolcell.runner.relay import SNAPSHOT_BYTES, Relay
+from toolcell.runner.live_output import SNAPSHOT_BYTES, Relay
 from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import Output
 from toolcell.wire.protocol import SupervisorLink

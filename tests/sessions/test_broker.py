@@ -6,21 +6,12 @@ import pytest
 
 from toolcell import ChannelPolicy
 from toolcell.backends.http import Requester, Trail
-from toolcell.sessions.broker import (
-    MAX_HITS,
-    OPERATIONS,
-    UPLOAD_BYTES,
-    Principal,
-    Refusal,
-    acts,
-    answer_bytes,
-    serve,
-    table_for,
-)
-from toolcell.sessions.speaking import ChannelAccess
+from toolcell.sessions.broker import Principal, Refusal, answer_bytes, serve, table_for
+from toolcell.sessions.channel_access import ChannelAccess
 from toolcell.testing import DictHttp, DictWeb, ListChannel, ListMemory
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability
+from toolcell_tools.handles import MAX_HITS, OPERATIONS, UPLOAD_BYTES, may_act
 
 KIB = 1024
 
@@ -45,15 +36,15 @@ def test_an_answer_has_room_by_its_operation_and_what_was_asked_for(
 
 
 def test_an_operation_may_act_unless_it_only_reads_or_belongs_to_a_request() -> None:
-    assert {operation for operation in OPERATIONS if not acts(operation, {"method": "PUT"})} == {
+    assert {operation for operation in OPERATIONS if not may_act(operation, {"method": "PUT"})} == {
         *("channel.status", "channel.read", "memory.search", "web.search", "web.fetch", "http.events", "http.leave")
     }
     for safe in ("GET", "head", "OPTIONS", "TRACE"):
-        assert not acts("http.request", {"method": safe})
+        assert not may_act("http.request", {"method": safe})
     methods: list[Field] = ["POST", "DELETE", "", "GETS", None, 7]
     for method in methods:
-        assert acts("http.request", {"method": method})
-    assert acts("http.request", {})
+        assert may_act("http.request", {"method": method})
+    assert may_act("http.request", {})
 
 
 class Files(ListChannel):

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from toolcell import Capability, Profile, SessionKind, ToolContext, tool
-from toolcell.sessions.grants import grants_for
-from toolcell.sessions.policy import session_grants
+from toolcell.sessions.grants import grants_for, session_grants
 from toolcell_tools.capability import CHANGING
 
 ALL = frozenset(Capability)

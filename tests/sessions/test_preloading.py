@@ -11,8 +11,8 @@ import pytest
 from typing_extensions import TypedDict
 
 from toolcell import Annotations, base_tools, dynamic_tool, tool
-from toolcell.sessions.preloading import libraries_of
-from toolcell.sessions.shipping import ship
+from toolcell.sessions.closure import libraries_of
+from toolcell.sessions.shipping import shipped
 from toolcell_tools.definition import Tool
 
 MODULES = 254  # 249 on Python 3.11, some more on 3.13; with pydantic and asyncio they were 364
@@ -37,9 +37,9 @@ def loaded(preload: Iterable[str] | None, then: str = "") -> dict[str, Any]:
     """The modules of a zygote that was asked to preload, and what else `then` loads in a process forked from it."""
     code = f"""
 import json, sys
-from toolcell.runner import serve, zygote
-serve.preload()
-serve.preload_for(json.loads({json.dumps(json.dumps(None if preload is None else list(preload)))}))
+from toolcell.runner import call_process, zygote
+call_process.preload()
+call_process.preload_for(json.loads({json.dumps(json.dumps(None if preload is None else list(preload)))}))
 modules = set(sys.modules)
 {then}
 print(json.dumps({{"zygote": sorted(modules), "later": sorted(set(sys.modules) - modules)}}))
@@ -53,7 +53,7 @@ print(json.dumps({{"zygote": sorted(modules), "later": sorted(set(sys.modules) -
 def preload_of(*tools: Tool[..., Any]) -> list[str]:
     names: set[str] = set()
     for each in tools:
-        names.update(cast("list[str]", ship(each)["preload"]))
+        names.update(cast("list[str]", shipped(each)[0]["preload"]))
     return sorted(names)
 
 

@@ -12,7 +12,7 @@ import pytest
 from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
 from toolcell import Capability, Tool, ToolContext, tool
-from toolcell.sessions.shipping import ship
+from toolcell.sessions.shipping import shipped
 
 
 @tool
@@ -35,17 +35,17 @@ def test_supervisors_of_several_threads_ship_tools_at_the_same_time(module: Modu
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as threads:
-            shipments = list(threads.map(ship, [answer] * 100))
+            shipments = list(threads.map(shipped, [answer] * 100))
     finally:
         sys.setswitchinterval(switch)
-    assert all(each["how"] == "pickle" for each in shipments)
+    assert all(each["how"] == "pickle" for each, _use in shipments)
     assert "a_users_own" not in list_registry_pickle_by_value()
 
 
 def test_modules_that_the_program_has_pickled_by_value_stay_so(module: ModuleType) -> None:
     cloudpickle.register_pickle_by_value(module)
     try:
-        ship(answer)
+        shipped(answer)
         assert "a_users_own" in list_registry_pickle_by_value()
     finally:
         cloudpickle.unregister_pickle_by_value(module)
@@ -60,7 +60,7 @@ def test_a_tool_travels_without_its_caches_and_keeps_its_fingerprint() -> None:
         return n * factor
 
     times.prepare()
-    copy: Tool[..., int] = pickle.loads(cast("bytes", ship(times)["where"]))
+    copy: Tool[..., int] = pickle.loads(cast("bytes", shipped(times)[0]["where"]))
     assert copy(ctx=None, n=2) == 6
     assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
     assert copy.fn.__code__.co_filename == __file__
@@ -71,6 +71,6 @@ def test_a_module_that_is_under_another_name_than_its_own_keeps_no_tool_from_bei
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "an_alias", ModuleType("its_own_name"))
-    assert ship(answer)["how"] == "pickle"
+    assert shipped(answer)[0]["how"] == "pickle"
     monkeypatch.setitem(sys.modules, "an_alias", module)
-    assert ship(answer)["how"] == "pickle" and "a_users_own" not in list_registry_pickle_by_value()
+    assert shipped(answer)[0]["how"] == "pickle" and "a_users_own" not in list_registry_pickle_by_value()

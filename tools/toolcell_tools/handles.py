@@ -1,13 +1,17 @@
-"""The protocols of the handles that the supervisor's broker serves, and the records that pass through them.
+"""The handles that the supervisor's broker serves: their protocols, the records that pass, and the table of operations.
 
-Each operation has a twin with an `a` before its name, for async tools. Handles that work on the cell's own file system
-are classes: `workspace.py`, `shell.py`.
+Each operation has a twin with an `a` before its name, for async tools. `OPERATIONS` is the only list of them. The
+broker makes a call's table of the rows whose capability was granted, and checks the arguments by their types. In a
+cell, the methods of the handles are made of the rows and of the protocols, which have the defaults. The journal and
+`ctx.confirm` read the effect. Handles that work on the cell's own file system are classes: `workspace.py`, `shell.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
+
+from .capability import Capability
 
 __all__ = [
     "ChannelHandle",
@@ -209,3 +213,105 @@ class HttpHandle(Protocol):
     async def arequest(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> HttpResponse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A type of arguments: the broker's check of that name, with its bound, and what a cell makes of a value. The check
+    gets `absent` if a request lacks the argument."""
+
+    check: str
+    most: int = 0
+    sent: Callable[[Any], Any] | None = None
+    absent: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A row of the table. `acts` tells by the arguments whether a request may have an effect that lasts, and `answer`
+    makes of the broker's answer what the tool gets."""
+
+    capability: Capability
+    arguments: Mapping[str, Argument]
+    acts: Callable[[Mapping[str, Any]], bool]
+    answer: Callable[[Any], Any]
+    level: str = ""
+    """The lowest level of a channel's policy that allows it."""
+    of_request: bool = False
+    """Whether it is about a running `http.request`, whose record covers it."""
+
+
+def _never(arguments: Mapping[str, Any]) -> bool:
+    return False
+
+
+def _always(arguments: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _unless_safe(arguments: Mapping[str, Any]) -> bool:
+    """The safe methods of HTTP have no effect (RFC 9110, section 9.2.1)."""
+    return str(arguments.get("method", "")).upper() not in ("GET", "HEAD", "OPTIONS", "TRACE")
+
+
+def _records(kind: type[_AsDict]) -> Callable[[Any], Any]:
+    return lambda answer: list(map(kind.from_dict, answer))
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
+def _nothing(answer: Any) -> None:
+    """The answer of an operation that has none."""
+
+
+def _dict_of(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return dict(headers or {})
+
+
+MAX_HITS: Final = 100
+UPLOAD_BYTES: Final = 4 * 1024 * 1024  # with its name, less than a request may have
+MAX_FETCH_BYTES: Final = 8 * 1024 * 1024
+_TEXT, _LABEL, _MESSAGE = Argument("text"), Argument("label"), Argument("message id")
+_FILE_NAME, _MEDIA_TYPE, _FILE = Argument("file name"), Argument("media type"), Argument("bytes", UPLOAD_BYTES)
+_OPTIONS, _TAGS = Argument("texts", 32, list), Argument("texts", 64, list)
+_HITS, _BYTES = Argument("count", MAX_HITS), Argument("count", MAX_FETCH_BYTES)
+_HEADERS, _BODY = Argument("headers", sent=_dict_of, absent={}), Argument("body", absent=b"")
+_WATCHED, _WATCH = Argument("count", 2**31), Argument("count or none", 2**31)  # the number of a watched request
+_CHANNEL, _MEMORY, _KEEP = Capability.CHANNEL, Capability.MEMORY_READ, Capability.MEMORY_WRITE
+_WEB, _HTTP = Capability.WEB, Capability.HTTP
+_SENT = SentMessage.from_dict
+
+OPERATIONS: Mapping[str, Operation] = {
+    "channel.send": Operation(_CHANNEL, {"text": _TEXT}, _always, _SENT, "reply"),
+    "channel.send_to": Operation(_CHANNEL, {"text": _TEXT, "to": _LABEL}, _always, _SENT, "broadcast"),
+    "channel.status": Operation(_CHANNEL, {}, _never, ChannelStatus.from_dict, "ask"),
+    "channel.ask": Operation(_CHANNEL, {"question": _TEXT, "options": _OPTIONS}, _always, str, "ask"),
+    "channel.react": Operation(_CHANNEL, {"message_id": _MESSAGE, "emoji": _LABEL}, _always, _nothing, "reply"),
+    "channel.edit": Operation(_CHANNEL, {"message_id": _MESSAGE, "text": _TEXT}, _always, _nothing, "reply"),
+    "channel.pin": Operation(_CHANNEL, {"message_id": _MESSAGE}, _always, _nothing, "broadcast"),
+    "channel.upload": Operation(
+        _CHANNEL, {"name": _FILE_NAME, "data": _FILE, "media_type": _MEDIA_TYPE}, _always, _SENT, "reply"
+    ),
+    "channel.read": Operation(_CHANNEL, {"limit": _HITS}, _never, _records(ChannelMessage), "ask"),
+    "memory.search": Operation(_MEMORY, {"query": _TEXT, "limit": _HITS}, _never, _records(MemoryRecord)),
+    "memory.store": Operation(_KEEP, {"text": _TEXT, "kind": _TEXT, "tags": _TAGS}, _always, str),
+    "web.search": Operation(_WEB, {"query": _TEXT, "limit": _HITS}, _never, _records(SearchHit)),
+    "web.fetch": Operation(_WEB, {"url": _TEXT, "max_bytes": _BYTES}, _never, FetchedPage.from_dict),
+    "http.request": Operation(
+        _HTTP,
+        {"method": _TEXT, "url": _TEXT, "headers": _HEADERS, "body": _BODY, "watch": _WATCH},
+        _unless_safe,
+        HttpResponse.from_dict,
+    ),
+    "http.events": Operation(_HTTP, {"watch": _WATCHED}, _never, _as_it_is, of_request=True),
+    "http.leave": Operation(_HTTP, {"watch": _WATCHED}, _never, _nothing, of_request=True),
+}
+"""All operations of handles, by name."""
+
+
+def may_act(operation: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the operation may have an effect that lasts."""
+    row = OPERATIONS.get(operation)
+    return row is None or row.acts(arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolcell import Capability, ToolContext, tool
-from toolcell.runner.fds import FRAMES_IN, FRAMES_OUT
+from toolcell.runner.control import FRAMES_IN, FRAMES_OUT
 from toolcell.wire.frames import FrameDecoder, WireLimits, encode
 from toolcell.wire.messages import Reply, Request, from_fields, to_fields
 

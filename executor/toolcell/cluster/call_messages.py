@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from toolcell.dispatch.serving import SessionRun
 from toolcell.pool.cell.terms import context_of
 from toolcell.pool.run import Run
-from toolcell.sessions.policy import code_roots
+from toolcell.sessions.grants import code_roots
 from toolcell.wire.frames import packed
 from toolcell_sandbox.profile import CellProfile
 

@@ -21,11 +21,12 @@ from toolcell.rules.credentials import credentials_of
 from toolcell.rules.pages import ALL
 from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
-from toolcell.sessions.reading import RuledWeb
+from toolcell.sessions.web_access import RuledWeb
 from toolcell.wire.budget import Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Request
 from toolcell_tools.capability import Capability
+from toolcell_tools.handles import may_act
 from toolcell_tools.interrupts import Guard, cause_of
 
 from .node_backends import PlacedBackends
@@ -124,27 +125,27 @@ class CallOperations:
     async def _answer(self, request: Request) -> tuple[bool, Field]:
         """Carry out an operation. It is recorded before it begins if it has an effect, otherwise after it has ended."""
         table, operation = self._placed.table, request.operation
-        acts = operation in table and broker.acts(operation, request.arguments)
+        acts = operation in table and may_act(operation, request.arguments)
         if acts:
             self._run.note_acted()
-            self._record(request, acts)
+            self._record(request)
         try:
             async with Guard():
                 answer = await broker.serve(table, self._placed.principal, operation, request.arguments)
             value = await self._clean(answer)
         except Exception as error:
-            refusal = self._refusal_of(error, request, acts)
+            refusal = self._refusal_of(error, request)
             return False, await self._clean(cast("Field", refusal.to_wire()))
         if not acts:
-            self._record(request, acts)
+            self._record(request)
         return True, value
 
-    def _refusal_of(self, error: Exception, request: Request, acts: bool) -> broker.Refusal:
+    def _refusal_of(self, error: Exception, request: Request) -> broker.Refusal:
         """Record an exception, and return the refusal that the tool gets."""
         operation = request.operation
         if operation in self._placed.table:
             why = str(error) if isinstance(error, broker.Refusal) else type(cause_of(error)).__name__
-            self._record(request, acts, error=without_secrets(why[:MOST_WHY_CHARS]))
+            self._record(request, error=without_secrets(why[:MOST_WHY_CHARS]))
         if isinstance(error, broker.Refusal):
             if error.kind == "permission_denied":
                 self._record_denied(operation)
@@ -152,10 +153,9 @@ class CallOperations:
         _log.error("the backend of %s failed", operation, exc_info=error)
         return broker.Refusal("execution", f"The node could not carry out {operation!r}.")
 
-    def _record(self, request: Request, acts: bool, **more: str) -> None:
+    def _record(self, request: Request, **more: str) -> None:
         if self._is_durable:
-            facts = {"operation": request.operation, "effect": acts, **broker.for_journal(request.arguments)}
-            self._run.record("operation", {**facts, **more})
+            self._run.record("operation", {**broker.facts_of(request.operation, request.arguments), **more})
 
     def _record_denied(self, operation: str) -> None:
         """Record a forged request. At most `MOST_RECORDS` are recorded, so that a cell cannot fill the disk."""

@@ -20,8 +20,8 @@ from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.session_result import SessionState
+from toolcell.sessions.tree import SessionLife
 from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record

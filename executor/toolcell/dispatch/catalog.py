@@ -6,8 +6,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from toolcell.errors import UsageError
+from toolcell.sessions.closure import NOTHING, Use
 from toolcell.sessions.shipping import shipped
-from toolcell.sessions.used import NOTHING, Use
 from toolcell_tools.definition import Tool
 
 from .output import OutputSchema

@@ -4,9 +4,8 @@ from typing import Any
 
 from toolcell.pool.run import Used
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.data import SessionData
 from toolcell.sessions.protection import Watch
-from toolcell.sessions.tally import SessionTally
+from toolcell.sessions.session_result import SessionData, SessionTally
 from toolcell.wire.budget import is_beyond
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.definition import Tool

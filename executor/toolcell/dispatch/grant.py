@@ -8,7 +8,7 @@ from typing import Any
 
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.reach import out_of_reach
+from toolcell.sessions.toolbox import out_of_reach
 from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied

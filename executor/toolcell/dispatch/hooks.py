@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import anyio
 
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.session_result import SessionResult
+from toolcell.sessions.tree import SessionLife
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied
 from toolcell_tools.result import ToolResult
 from toolcell_tools.session_info import SessionInfo

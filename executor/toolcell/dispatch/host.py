@@ -24,7 +24,7 @@ from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction
-from toolcell.sessions.ending import Work
+from toolcell.sessions.tree import Work
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits

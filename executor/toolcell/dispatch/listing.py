@@ -1,7 +1,7 @@
 """Ask the source of foreign tools for its list, in the process that runs them."""
 
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.foreign import BUSY, ForeignTool
+from toolcell.sessions.foreign_tools import BUSY, ForeignTool
 from toolcell_tools.toolsets import ToolsetError
 
 from .context import CallContext

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcell.rules.policy import is_offered
+from toolcell.sessions.closure import Use
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.reach import out_of_reach
-from toolcell.sessions.used import Use
+from toolcell.sessions.toolbox import out_of_reach
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool

@@ -6,7 +6,7 @@ from typing import Final
 
 from toolcell.rules.call import ToolCall
 from toolcell.rules.policy import Decision, Explanation, Policy, explained
-from toolcell.sessions.reach import WHY
+from toolcell.sessions.toolbox import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied

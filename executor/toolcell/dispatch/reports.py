@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar, cast
 
 from toolcell.rules.redaction import Redaction
-from toolcell.sessions.lifetime import WITHIN
+from toolcell.sessions.supervisor_lifetime import WITHIN
 from toolcell.store.journal import Journal, Record
 from toolcell.wire.budget import Charge
 from toolcell_tools.interrupts import Guard, pass_on

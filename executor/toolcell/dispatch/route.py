@@ -11,14 +11,13 @@ from toolcell.rules.call import ToolCall
 from toolcell.rules.policy import tier_rule
 from toolcell.sessions import broker
 from toolcell.sessions.changes import RemoteRoot, TrackedRoot
-from toolcell.sessions.foreign import ForeignSource, ForeignTool, source_of
-from toolcell.sessions.grants import grants_for
+from toolcell.sessions.closure import NOTHING
+from toolcell.sessions.foreign_tools import ForeignSource, ForeignTool, source_of
+from toolcell.sessions.grants import confine, grants_for, summary_for
 from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer
-from toolcell.sessions.place import NOWHERE, DirectoryIdentity
-from toolcell.sessions.policy import confine, summary_for
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
-from toolcell.sessions.used import NOTHING
+from toolcell.sessions.workspace_identity import NOWHERE, DirectoryIdentity
 from toolcell.store.journal.chain import SharedFacts
 from toolcell.wire.frames import Field
 from toolcell_sandbox.limits import Limits

@@ -18,16 +18,14 @@ from toolcell.rules.pages import ALL
 from toolcell.rules.policy import Policy
 from toolcell.rules.profile import Profile
 from toolcell.sessions.changes import WorkspaceChanges
-from toolcell.sessions.data import SessionData
-from toolcell.sessions.ending import SessionLife
-from toolcell.sessions.farewells import Farewell
-from toolcell.sessions.foreign import ForeignSource
+from toolcell.sessions.channel_access import ChannelAccess
+from toolcell.sessions.foreign_tools import Farewell, ForeignSource
 from toolcell.sessions.protection import Protection
-from toolcell.sessions.reading import RuledWeb, SeenLinks
 from toolcell.sessions.secrets import SessionSecrets
-from toolcell.sessions.speaking import ChannelAccess
-from toolcell.sessions.tally import SessionTally
+from toolcell.sessions.session_result import SessionData, SessionTally
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.sessions.tree import SessionLife
+from toolcell.sessions.web_access import RuledWeb, SeenLinks
 from toolcell.store.approvals import Approvals, Approver
 from toolcell.store.journal import Journal
 from toolcell.store.journal.durable import DurableJournal

@@ -19,16 +19,17 @@ from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker
+from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import CallChanges
-from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
-from toolcell.sessions.lifetime import WITHIN
 from toolcell.sessions.protection import Watch
+from toolcell.sessions.supervisor_lifetime import WITHIN
 from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
+from toolcell_tools.handles import OPERATIONS, may_act
 from toolcell_tools.interrupts import Guard, cause_of
 from toolcell_tools.preview import ends_of, shortened
 
@@ -266,7 +267,7 @@ class SessionRun(Run):
         try:
             principal = self._principal or self._new_principal()
             principal = replace(principal, grow=partial(self._grow, held))
-            acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
+            acts = request.operation in self._route.table and may_act(request.operation, request.arguments)
             self._acted = self._acted or acts
             table, operation, arguments = self._route.table, request.operation, request.arguments
             with self._recorded(request, acts=acts):
@@ -287,15 +288,11 @@ class SessionRun(Run):
     def _recorded(self, request: Request, *, acts: bool) -> Generator[None]:
         """With a state directory, record a granted operation: with an effect before it begins, so that a kill does not
         lose it, and any other when it has ended. A failure is recorded too."""
-        is_recorded = request.operation in self._route.table and request.operation not in broker.OF_A_REQUEST
+        is_recorded = request.operation in self._route.table and not OPERATIONS[request.operation].of_request
         if self._services.durable is None or not is_recorded:
             yield
             return
-        facts = {
-            "operation": request.operation,
-            "effect": acts,
-            **broker.for_journal(request.arguments, self._secrets()),
-        }
+        facts = broker.facts_of(request.operation, request.arguments, self._secrets())
         if acts:
             self._intend(facts)
         try:

@@ -1,4 +1,5 @@
-"""Code that exists only for speed, on both sides of the pipes. `runner/cow/` has the code that avoids page copies.
+"""Code that exists only for speed, on both sides of the pipes. The code that avoids page copies is in
+`runner/warm.py` and `runner/cheap_forks.py`.
 
 | module | what it does |
 |---|---|

@@ -23,7 +23,7 @@ A new cell, from the queue to its first call:
 - `pool/fleet.py`: `Fleet.make`, by the least busy zygote
 - `pool/zygote.py`: `ZygoteProcess.make` sends `MakeCell`
 - `runner/zygote.py`: `Zygote.on_cell` forks, or takes the prespawned cell, and answers `CellMade`
-- `runner/cell.py`: `main`, when the cell is locked down; then `Init.run` forks the standby and sends `Ready`
+- `runner/init.py`: `main`, when the cell is locked down; then `Init.run` forks the standby and sends `Ready`
 - `pool/pool.py`: `Pool.on_spawned`, for `CellMade`
 - `pool/cell/control.py`: `CellControl.on_readable`, for `Ready`
 - `pool/cell/cell.py`: `Cell.on_process`, then `Cell._offer`
@@ -39,7 +39,7 @@ A deadline that comes while the call runs:
 
 A crash of the call process:
 
-- `runner/cell.py`: `Init.on_death` reaps it and sends `Exited`
+- `runner/init.py`: `Init.on_death` reaps it and sends `Exited`
 - `pool/cell/cell.py`: `Cell._on_exited`
 - `pool/cell/calls.py`: `Calls.judge_exit`, then by the cell's table `Calls.conclude`
 - `pool/run.py`: `Run.end`

@@ -6,21 +6,14 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
 from toolcell_sandbox.refusal import refusing
+from toolcell_tools.handles import OPERATIONS
 
 __all__ = ["LEVELS", "ChannelLevel", "ChannelPolicy", "TokenBucket", "allowed_at"]
 
 ChannelLevel = Literal["none", "ask", "reply", "broadcast"]
 LEVELS: Final = cast("tuple[ChannelLevel, ...]", get_args(ChannelLevel))
-_LEAST: Final[dict[str, ChannelLevel]] = {
-    "status": "ask",
-    "ask": "ask",
-    "read": "ask",
-    "send": "reply",
-    "react": "reply",
-    "edit": "reply",
-    "upload": "reply",
-    "send_to": "broadcast",
-    "pin": "broadcast",
+_LEAST: Final = {
+    name.removeprefix("channel."): cast("ChannelLevel", row.level) for name, row in OPERATIONS.items() if row.level
 }
 """The lowest level that allows each operation."""
 

@@ -7,10 +7,10 @@ gc.disable()  # imported modules stay; garbage collection would take a tenth of 
 
 from toolcell.fast.switches import is_on  # noqa: E402
 
-from .cow import forks  # noqa: E402
+from . import cheap_forks  # noqa: E402
 
 if is_on("fork_handlers"):
-    forks.keep_back()
+    cheap_forks.keep_back()
 
 from .zygote import main  # noqa: E402
 

@@ -1,14 +1,21 @@
-"""Build the ToolContext of a call: a handle for each granted capability, None for the others."""
+"""Build the ToolContext of a call: a handle for each granted capability, None for the others.
 
+The context reports over the pipe. A step of the tool (`ctx.span`) has a number, not an id: the supervisor makes the
+ids, so a cell can name no span outside its call.
+"""
+
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
 from itertools import count
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Log, Progress
+from toolcell.wire.messages import Log, Progress, SpanEnd, SpanStart
 from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
@@ -18,10 +25,9 @@ from toolcell_tools.failures import UsageError
 from toolcell_tools.shell import Shell
 from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader, WorkspaceWriter
 
-from . import handles
+from .handles import brokered
 from .link import Link
-from .relay import Relay
-from .spans import NO_SPAN, CellSpan
+from .live_output import Relay
 
 if TYPE_CHECKING:
     from toolcell_tools.confirmation import Confirmation
@@ -122,7 +128,7 @@ class Contexts:
             "context": given.get("context", ""),
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
             "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
-            **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
+            **brokered(link, grants),
         }
         self.reporter: LinkReporter
         """The reporter of the present call."""
@@ -157,10 +163,46 @@ class Contexts:
         return ToolContext(call_id="", reporter=reporter, deadline=0.0, writer=writer, **self._same), reporter
 
 
-_BROKERED: Mapping[str, tuple[Capability, Callable[[Link], object]]] = {
-    "channel": (Capability.CHANNEL, handles.ChannelOverPipe),
-    "memory": (Capability.MEMORY_READ, handles.MemoryReaderOverPipe),
-    "memory_writer": (Capability.MEMORY_WRITE, handles.MemoryWriterOverPipe),
-    "web": (Capability.WEB, handles.Web),
-    "http": (Capability.HTTP, handles.Http),
-}
+NO_SPAN: AbstractContextManager[None] = nullcontext()
+_around: ContextVar[tuple[int, int]] = ContextVar("around", default=(0, 0))
+"""The number of the call, and of the step that encloses the running code. A kept process may still have a step of an
+earlier call here."""
+_VARIABLES = {"traceparent": "TRACEPARENT", "tracestate": "TRACESTATE"}
+"""The names of OpenTelemetry's specification "Environment Variables as Context Propagation Carriers"."""
+
+
+class CellSpan(AbstractContextManager[None]):
+    """One step, which the supervisor exports as a span below the call's. It is reported when it begins and when it
+    ends, so a killed call shows the step in which it was."""
+
+    def __init__(self, link: Link, numbers: Iterator[int], name: str, attributes: dict[str, Field]) -> None:
+        self._link = link
+        self._numbers = numbers
+        self._name = name
+        self._attributes = attributes
+        self._number = 0
+        self._before: Token[tuple[int, int]] | None = None
+
+    def __enter__(self) -> None:
+        call, parent = _around.get()
+        seq, number = self._link.seq, next(self._numbers)
+        self._number, self._before = number, _around.set((seq, number))
+        self._link.tell(
+            SpanStart(seq, number, parent if call == seq else 0, self._name, time.time_ns(), self._attributes)
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            _around.reset(self._before)
+        self._link.tell(SpanEnd(self._link.seq, self._number, time.time_ns(), "" if kind is None else kind.__name__))
+
+
+def set_environment(trace: Mapping[str, str]) -> None:
+    """Set the variables from which programs and libraries read the trace context."""
+    for name, variable in _VARIABLES.items():
+        if name in trace:
+            os.environ[variable] = trace[name]
+        else:
+            os.environ.pop(variable, None)

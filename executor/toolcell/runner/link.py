@@ -30,18 +30,15 @@ from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
+from toolcell_tools.handles import OPERATIONS, may_act
 
-from . import fds
+from .control import FRAMES_IN, FRAMES_OUT, write_all
 
 if TYPE_CHECKING:
     import asyncio
 
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
-_READING = frozenset(
-    {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch", "http.events", "http.leave"}
-)
-"""Operations without an effect."""
 _OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
 _READS_WHOLE = is_on("whole_frame")
@@ -50,7 +47,7 @@ _READS_WHOLE = is_on("whole_frame")
 class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
-    def __init__(self, limits: WireLimits, incoming: int = fds.FRAMES_IN, outgoing: int = fds.FRAMES_OUT) -> None:
+    def __init__(self, limits: WireLimits, incoming: int = FRAMES_IN, outgoing: int = FRAMES_OUT) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
         self.protocol = CellLink(limits)
@@ -116,9 +113,9 @@ class Link:
                 self._send_and_read(buffers, locked)
             elif len(buffers) > 1 or len(first) > PIPE_BYTES:
                 widen(self._outgoing, sum(map(len, buffers)))
-                fds.write_all(self._outgoing, buffers)
+                write_all(self._outgoing, buffers)
             elif (written := os.write(self._outgoing, first)) < len(first):
-                fds.write_all(self._outgoing, [memoryview(first)[written:]])
+                write_all(self._outgoing, [memoryview(first)[written:]])
         except OSError:
             _lost()
 
@@ -180,9 +177,7 @@ class Link:
                 if self._call is not None or not data:  # the next call, or the end of the pipe: for `wait_for_call`
                     raise ToolFailure(_OVER)
             reply = self._replies.pop(number)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(reply, operation)
 
     def begin(self, operation: str, arguments: dict[str, Field]) -> int:
         """Send a request, and do not wait. Return its number, for `answered` and `answer`."""
@@ -205,10 +200,7 @@ class Link:
 
     def answer(self, number: int, operation: str) -> Any:
         """The answer to a request that `answered` has returned. Raises as `request` does."""
-        reply = self._replies.pop(number)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(self._replies.pop(number), operation)
 
     def forget(self, number: int) -> None:
         """Drop the answer to a request of `begin`, if it is there."""
@@ -235,9 +227,7 @@ class Link:
                     del self._futures[number]
                     if not self._futures:
                         loop.remove_reader(self._incoming)
-        if reply.ok:
-            return reply.value
-        raise _refusal(reply, operation)
+        return _value(reply, operation)
 
     def _give_up(self) -> None:
         """Drop a kept process's unanswered requests when its call ends. No reply comes, and their numbers are used
@@ -270,8 +260,8 @@ class Link:
         except TooLarge as error:
             raise ToolFailure(f"The request of {operation} is too large: {error}. Send less at a time.") from error
         self._last_request += 1
-        if operation not in _READING and not _is_safe(operation, arguments):
-            self.acted = True
+        if not self.acted:
+            self.acted = may_act(operation, arguments)
         return self._last_request
 
     def _on_readable(self) -> None:
@@ -304,39 +294,27 @@ class Link:
                 _lost()
 
 
-def _is_safe(operation: str, arguments: dict[str, Field]) -> bool:
-    """Whether this is a request of HTTP without an effect (RFC 9110, section 9.2.1)."""
-    return operation == "http.request" and str(arguments.get("method")).upper() in ("GET", "HEAD", "OPTIONS", "TRACE")
-
-
 def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:
     if not future.done():
         future.set_result(reply)
 
 
-def _refusal(reply: Reply, operation: str) -> Exception:
+def _value(reply: Reply, operation: str) -> Any:
+    """The value of an answer. Raises the exception of `refusal_of` for a refusal."""
+    if reply.ok:
+        return reply.value
     refusal = reply.value if isinstance(reply.value, dict) else {}
-    return refusal_of(operation, str(refusal.get("kind")), str(refusal.get("message")), refusal.get("data"))
+    raise refusal_of(operation, str(refusal.get("kind")), str(refusal.get("message")), refusal.get("data"))
 
 
 def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:
     """The exception that a tool gets for a refused request. `kind` is the error's, such as "permission_denied"."""
     if kind == "permission_denied":
-        return MissingCapability(_CAPABILITY.get(operation, Capability.CHANNEL))
+        row = OPERATIONS.get(operation)
+        return MissingCapability(Capability.CHANNEL if row is None else row.capability)
     if kind == "request_denied":
         return RequestDenied(message)
     return ToolFailure(message, data or None)
-
-
-_CAPABILITY = {  # all others are operations of the channel
-    "memory.search": Capability.MEMORY_READ,
-    "memory.store": Capability.MEMORY_WRITE,
-    "web.search": Capability.WEB,
-    "web.fetch": Capability.WEB,
-    "http.request": Capability.HTTP,
-    "http.events": Capability.HTTP,
-    "http.leave": Capability.HTTP,
-}
 
 
 def _lost() -> NoReturn:

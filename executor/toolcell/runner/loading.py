@@ -9,13 +9,12 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import cast, final
+from typing import Any, cast, final
 
-from toolcell.sources import source_digest, source_files
+from toolcell.wire.code import source_digest, source_files
 from toolcell_tools.definition import Tool
-from toolcell_tools.typed import TypedTool
-
-from .describe import add_to_path
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.typed import TypedTool, as_tool
 
 
 @final
@@ -72,7 +71,7 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds this process's own object for each reference of `sessions.used.references`."""
+    """Finds this process's own object for each reference of `sessions.closure.references`."""
 
     def persistent_load(self, pid: str) -> object:
         module, _, path = pid.partition(":")
@@ -89,3 +88,32 @@ def started_threads() -> int:
     """The number of threads that imports of the tools have started. A cell forks, so it must be single-threaded."""
     threading = sys.modules.get("threading")
     return threading.active_count() - 1 if threading is not None else 0
+
+
+def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
+    """Import `module` from `directory` and describe the tools at its top level. The description is data, which the
+    supervisor does not trust."""
+    add_to_path(directory)
+    try:
+        imported = importlib.import_module(module)
+    except BaseException as error:  # its top level may raise anything, SystemExit too
+        raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
+    described: list[dict[str, Any]] = []
+    for attribute, found in vars(imported).items():
+        if isinstance(found, (Tool, TypedTool)) and not attribute.startswith("_"):
+            tool = as_tool(cast("object", found))
+            described.append(
+                {
+                    "attribute": attribute,
+                    "declaration": tool.declaration.model_dump(mode="json"),
+                    "lifetime": tool.lifetime,
+                    "limits": None if tool.limits is None else dict(tool.limits),
+                }
+            )
+    return described
+
+
+def add_to_path(directory: str) -> None:
+    """Allow imports from `directory`, after all installed packages."""
+    if directory not in sys.path:
+        sys.path.append(directory)

@@ -15,9 +15,8 @@ from toolcell_tools.failures import Unencodable
 from toolcell_tools.raised import invalid, member_of, raised
 from toolcell_tools.returned import encode_return
 
-from .context import Contexts
+from .context import Contexts, set_environment
 from .loading import AnyTool, Loaded, LoadError
-from .spans import set_environment
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -51,9 +51,8 @@ from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import Child, spawn
 
-from . import cell, descendants, fds, serve
-from .cow import pages, requests
-from .options import binds_of
+from . import call_process, cheap_forks, init, sweep, warm
+from .control import CONTROL, FRAMES_IN, FRAMES_OUT, binds_of, write_all
 
 PRESPAWN_AFTER_MS = 10  # without a request; the last cell has nearly finished its start by then
 REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
@@ -63,8 +62,8 @@ def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
     lifetime.leave_priority()
-    cell.umask[0] = (os.umask(0o022) & 0o077) | 0o002  # what is made before a call, such as mount points, is for all
-    serve.preload()
+    init.umask[0] = (os.umask(0o022) & 0o077) | 0o002  # what is made before a call, such as mount points, is for all
+    call_process.preload()
     Zygote(connection).run()
 
 
@@ -74,7 +73,7 @@ def fields_of_failure(error: SandboxError) -> Failed:
 
 def _tell_failure(error: SandboxError) -> None:
     """In the child, report on the cell's control socket why it cannot become a cell."""
-    fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
+    write_all(CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
 def _owners(rows: list[Field]) -> tuple[tuple[int, int], ...]:
@@ -119,9 +118,9 @@ class Zygote:
         self.system: tuple[str, ...] = ()  # the paths that prespawned cells mount
         self.poll = select.poll()
         # A cell gets its descriptors 1 to 5 from us, by number. Our own 1 and 2 are kept above them.
-        self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, fds.FRAMES_OUT + 1) for fd in (1, 2)]
+        self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, FRAMES_OUT + 1) for fd in (1, 2)]
         self.children_fd = -1  # the list of our children, which get orphans if cells have no pid namespace
-        for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
+        for fd in (CONTROL, FRAMES_IN, FRAMES_OUT):
             os.dup2(0, fd)
 
     def run(self) -> NoReturn:
@@ -129,7 +128,7 @@ class Zygote:
         gc.disable()
         freeze()
         if is_on("code_pages"):
-            pages.hand_on_code()
+            cheap_forks.hand_on_code()
         while True:
             events = self.poll.poll(None if self.next_kind is None else PRESPAWN_AFTER_MS)
             if not events:
@@ -161,7 +160,7 @@ class Zygote:
         self.end_prespawned()  # it did not fit
         try:
             self.prespawned = Prespawned(
-                cell.main,
+                init.main,
                 _tell_failure,
                 identity=identity,
                 system=self.system,
@@ -174,7 +173,7 @@ class Zygote:
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
         if is_on("requests"):
-            requests.rehearse(CellProfile(system=self.system, proc=proc).figures())  # the default would be sought
+            warm.rehearse_request(CellProfile(system=self.system, proc=proc).figures())  # the default would be sought
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:
@@ -197,13 +196,13 @@ class Zygote:
     def kill_orphans(self) -> None:
         """Kill the orphans of a dead cell, which are our children because we are the subreaper above its init."""
         if self.children_fd >= 0:
-            descendants.kill_children(self.children_fd, self.cells.values())
+            sweep.kill_children(self.children_fd, self.cells.values())
 
     def exit(self) -> NoReturn:
         """Exit, because the supervisor is gone. Our death kills every cell."""
         self.end_prespawned()
         if self.children_fd >= 0:
-            descendants.kill_children(self.children_fd)
+            sweep.kill_children(self.children_fd)
         os._exit(0)
 
     def on_request(self) -> int | None:
@@ -243,7 +242,7 @@ class Zygote:
 
     def preload(self, names: list[Field] | None) -> bool:
         """Load the libraries that these tools need and that are not loaded. Returns whether there were any."""
-        loaded = serve.preload_for(None if names is None else map(str, names))
+        loaded = call_process.preload_for(None if names is None else map(str, names))
         if loaded:
             freeze()
         return loaded
@@ -257,16 +256,16 @@ class Zygote:
             self.next_kind = identity, figures.proc
         *streams, particulars = received
         owners = _owners(request.owners)
-        for source, target in zip(streams, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
+        for source, target in zip(streams, (CONTROL, FRAMES_IN, FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
             child = spawn(
                 figures,
-                cell.main,
+                init.main,
                 _tell_failure,
                 identity=identity,
                 cgroups=list(map(str, request.cgroups)),
-                keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
+                keep_fds=(CONTROL, FRAMES_IN, FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
                 prespawned=prespawned,
@@ -279,7 +278,7 @@ class Zygote:
         finally:
             for saved, target in zip(self.saved, (1, 2), strict=True):
                 os.dup2(saved, target)
-            for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
+            for fd in (CONTROL, FRAMES_IN, FRAMES_OUT):
                 os.dup2(0, fd)
         if prespawned is not None and child is prespawned.child:
             self.poll.unregister(prespawned.mounts)

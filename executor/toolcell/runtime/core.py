@@ -22,13 +22,13 @@ from toolcell.pool.run import Run
 from toolcell.rules.limits import SessionUsage
 from toolcell.rules.pages import ALL, SEEN
 from toolcell.rules.policy import is_offered
-from toolcell.sessions import ending
-from toolcell.sessions.ending import SessionLife
+from toolcell.sessions import tree
 from toolcell.sessions.idempotency import IdempotentCalls
 from toolcell.sessions.opening import Opening
-from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.session_result import SessionResult, SessionState
 from toolcell.sessions.shipping import latest
+from toolcell.sessions.toolbox import as_offered, profile_of
+from toolcell.sessions.tree import SessionLife
 from toolcell.store.journal import Record
 from toolcell.store.state.sessions import KeptSession
 from toolcell.workplaces.workspace_return import WorkspaceReturn
@@ -277,7 +277,7 @@ class SessionCore:
         if self.life.state.is_final:
             self.check_open()
         self._owner.keepable(self)
-        parked = await ending.suspend(self, most_s)
+        parked = await tree.suspend(self, most_s)
         for session in parked:
             assert isinstance(session, SessionCore)
             await session.tell("on_suspend")

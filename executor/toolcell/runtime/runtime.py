@@ -30,6 +30,7 @@ from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services, agent_facts
 from toolcell.errors import UsageError
 from toolcell.pool.calling import CallPool, PoolHost
+from toolcell.pool.capacity import default_max_cells, default_max_connections
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
@@ -37,25 +38,21 @@ from toolcell.rules import misuse
 from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
-from toolcell.sessions import ending, tree
-from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.sessions import tree
+from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import WorkspaceChanges
-from toolcell.sessions.data import SessionData
-from toolcell.sessions.elsewhere import MEMORY_ON_NODES, WEB_ON_NODES
-from toolcell.sessions.farewells import say_all
-from toolcell.sessions.foreign import ForeignTool
-from toolcell.sessions.lifetime import Lifetime
+from toolcell.sessions.channel_access import ChannelAccess
+from toolcell.sessions.foreign_tools import ForeignTool, say_all
+from toolcell.sessions.grants import code_roots, resolved, session_grants, within
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
-from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
-from toolcell.sessions.reading import SeenLinks
 from toolcell.sessions.secrets import SessionSecrets
-from toolcell.sessions.session_result import SessionState
-from toolcell.sessions.speaking import ChannelAccess
-from toolcell.sessions.tally import SessionTally
+from toolcell.sessions.session_result import SessionData, SessionState, SessionTally
+from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.sessions.web_access import SeenLinks
 from toolcell.store.approvals import Approvals, Approver
 from toolcell.store.journal import Journal, Record
 from toolcell.store.journal.chain import BrokenChain
@@ -546,7 +543,7 @@ class Runtime:
         outcome: SessionState = SessionState.COMPLETED,
         summary: str = "",
     ) -> None:
-        await ending.close(roots, most_s, outcome, summary, self._tell_closed)
+        await tree.close(roots, most_s, outcome, summary, self._tell_closed)
 
     async def _tell_closed(self, sessions: Sequence[SessionCore]) -> None:
         for session in sessions:
@@ -689,7 +686,7 @@ class Runtime:
             tally=SessionTally(id, opening.agent_id, None if above is None else above.tally),
             meter=_meter(opening.usage_limits, above),
             seen=_seen(profile, above),
-            life=ending.SessionLife(profile.limits.grace_s),
+            life=tree.SessionLife(profile.limits.grace_s),
             data=data,
             toolbox=Toolbox(
                 settings.tools,

@@ -1,34 +1,39 @@
 """The broker: serves the handle operations of calls, from a table that only the supervisor has.
 
 A call's table has a row for each operation that its grants allow, and no other row. The look-up is the whole check: a
-request without a row is refused and recorded, whatever the frame says and whoever wrote it.
+request without a row is refused and recorded, whatever the frame says and whoever wrote it. `OPERATIONS` has all rows,
+with the types of the arguments, which are checked here before a backend gets them.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final, NoReturn, cast
 
 from toolcell.backends.body import FREE_BYTES
 from toolcell.backends.http import Requester
 from toolcell.backends.http.event_stream import FEED_BYTES
-from toolcell.backends.protocols import BackendError, MemoryStore, OutsideRules, Refused, WebClient
+from toolcell.backends.protocols import (
+    BackendError,
+    FetchedPage,
+    MemoryStore,
+    NotConfigured,
+    OutsideRules,
+    Refused,
+    WebClient,
+)
 from toolcell.backends.records import namespace_of
 from toolcell.rules.redaction import Redaction
 from toolcell.store.journal.redact import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
-from toolcell_tools.handles import MemoryRecord
+from toolcell_tools.handles import MAX_FETCH_BYTES, MAX_HITS, OPERATIONS, MemoryRecord, may_act
 
-from .speaking import ChannelAccess, TooOften
+from .channel_access import ChannelAccess, TooOften
 
 TEXT_BYTES = 256 * 1024
-MAX_HITS = 100
-MAX_OPTIONS = 32
-UPLOAD_BYTES = 4 * 1024 * 1024  # with its name, less than a request may have
-MAX_FETCH_BYTES = 8 * 1024 * 1024
-_NUMBERS = 2**31  # of watched requests
 _MEDIA_TYPE = re.compile(r"[\w.+!#$&^-]+/[\w.+!#$&^-]+(?:; ?[\w-]+=[\w.+-]+)*", re.ASCII)  # RFC 6838, section 4.2
 
 
@@ -59,7 +64,10 @@ class Principal:
 
 
 Arguments = Mapping[str, Field]
-Operation = Callable[[Principal, Arguments], Awaitable[Field]]
+CarriedOut = Callable[..., Awaitable[object]]
+"""Carries out an operation, with the principal and the checked arguments."""
+Table = Mapping[str, CarriedOut]
+"""The operations of one call."""
 
 
 class Refusal(Exception):
@@ -74,169 +82,33 @@ class Refusal(Exception):
         return {"kind": self.kind, "message": str(self), "data": self.data}
 
 
-async def _channel_send(principal: Principal, arguments: Arguments) -> Field:
-    return _plain((await principal.channel.send(_text(arguments, "text"), sender=principal.sender)).to_dict())
-
-
-async def _channel_send_to(principal: Principal, arguments: Arguments) -> Field:
-    text, to = _text(arguments, "text"), _label(arguments, "to")
-    return _plain((await principal.channel.send(text, sender=principal.sender, to=to)).to_dict())
-
-
-async def _channel_status(principal: Principal, arguments: Arguments) -> Field:
-    return _plain(principal.channel.status.to_dict())
-
-
-async def _channel_ask(principal: Principal, arguments: Arguments) -> Field:
-    question, options = _text(arguments, "question"), _texts(arguments, "options", MAX_OPTIONS)
-    return (await principal.channel.ask(question, options, sender=principal.sender))[: TEXT_BYTES // 4]
-
-
-async def _channel_react(principal: Principal, arguments: Arguments) -> Field:
-    message_id, emoji = _message_id(arguments), _label(arguments, "emoji")
-    await principal.channel.react(message_id, emoji, sender=principal.sender)
-    return None
-
-
-async def _channel_edit(principal: Principal, arguments: Arguments) -> Field:
-    message_id, text = _message_id(arguments), _text(arguments, "text")
-    await principal.channel.edit(message_id, text, sender=principal.sender)
-    return None
-
-
-async def _channel_pin(principal: Principal, arguments: Arguments) -> Field:
-    await principal.channel.pin(_message_id(arguments), sender=principal.sender)
-    return None
-
-
-async def _channel_upload(principal: Principal, arguments: Arguments) -> Field:
-    name, media_type, data = _file_name(arguments), _media_type(arguments), arguments.get("data")
-    if not isinstance(data, bytes) or len(data) > UPLOAD_BYTES:
-        raise Refusal("execution", f"data must be bytes, at most {UPLOAD_BYTES:,}.")
-    return _plain((await principal.channel.upload(name, data, media_type, sender=principal.sender)).to_dict())
-
-
-async def _channel_read(principal: Principal, arguments: Arguments) -> Field:
-    found = await principal.channel.read(_count(arguments, "limit", MAX_HITS))
-    return [_plain(message.to_dict()) for message in found]
-
-
-async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
-    query, limit = _text(arguments, "query"), _count(arguments, "limit", MAX_HITS)
-    found = await principal.memory.search(query, limit=limit, namespace=principal.namespace)
-    return [_plain(record.to_dict()) for record in found]
-
-
-async def _memory_store(principal: Principal, arguments: Arguments) -> Field:
-    text, kind, tags = _text(arguments, "text"), _text(arguments, "kind"), _texts(arguments, "tags", 64)
-    record = MemoryRecord(id="", text=text, kind=kind, tags=tags)
-    return await principal.memory.store(record, namespace=principal.namespace)
-
-
-async def _web_search(principal: Principal, arguments: Arguments) -> Field:
-    query, limit = _text(arguments, "query"), _count(arguments, "limit", MAX_HITS)
-    return [_plain(hit.to_dict()) for hit in await principal.web.search(query, limit=limit)]
-
-
-async def _web_fetch(principal: Principal, arguments: Arguments) -> Field:
-    url, max_bytes = _text(arguments, "url"), _count(arguments, "max_bytes", MAX_FETCH_BYTES)
-    return _plain((await principal.web.fetch(url, max_bytes=max_bytes)).to_dict())
-
-
-async def _http_request(principal: Principal, arguments: Arguments) -> Field:
-    headers, body = arguments.get("headers", {}), arguments.get("body", b"")
-    if not isinstance(headers, dict):
-        raise Refusal("execution", "headers must be a mapping of names to strings.")
-    said = {name: value for name, value in headers.items() if isinstance(value, str)}
-    if len(said) != len(headers):
-        raise Refusal("execution", "headers must be a mapping of names to strings.")
-    if not isinstance(body, bytes):
-        raise Refusal("execution", "body must be bytes.")
-    try:
-        method, url = _text(arguments, "method"), _text(arguments, "url")
-        if arguments.get("watch") is None:
-            answer = await principal.http.request(method, url, said, body, grow=principal.grow)
-        else:
-            number = _count(arguments, "watch", _NUMBERS)
-            answer = await principal.http.watched(number, method, url, said, body, grow=principal.grow)
-    except Refused as error:  # by the profile's rules; neither a failure of the tool nor a missing capability
-        raise Refusal("request_denied", str(error)) from error
-    return _plain(answer.to_dict())
-
-
-async def _http_events(principal: Principal, arguments: Arguments) -> Field:
-    return await principal.http.events(_count(arguments, "watch", _NUMBERS))
-
-
-async def _http_leave(principal: Principal, arguments: Arguments) -> Field:
-    principal.http.leave(_count(arguments, "watch", _NUMBERS))
-    return None
-
-
-OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
-    "channel.send": (Capability.CHANNEL, _channel_send),
-    "channel.send_to": (Capability.CHANNEL, _channel_send_to),
-    "channel.status": (Capability.CHANNEL, _channel_status),
-    "channel.ask": (Capability.CHANNEL, _channel_ask),
-    "channel.react": (Capability.CHANNEL, _channel_react),
-    "channel.edit": (Capability.CHANNEL, _channel_edit),
-    "channel.pin": (Capability.CHANNEL, _channel_pin),
-    "channel.upload": (Capability.CHANNEL, _channel_upload),
-    "channel.read": (Capability.CHANNEL, _channel_read),
-    "memory.search": (Capability.MEMORY_READ, _memory_search),
-    "memory.store": (Capability.MEMORY_WRITE, _memory_store),
-    "web.search": (Capability.WEB, _web_search),
-    "web.fetch": (Capability.WEB, _web_fetch),
-    "http.request": (Capability.HTTP, _http_request),
-    "http.events": (Capability.HTTP, _http_events),
-    "http.leave": (Capability.HTTP, _http_leave),
-}
-"""All operations, each with the capability that puts it into a call's table."""
-
-OF_A_REQUEST = frozenset({"http.events", "http.leave"})
-"""Operations on a running `http.request`. The record of the request covers them."""
-_READING = OF_A_REQUEST | {"channel.status", "channel.read", "memory.search", "web.search", "web.fetch"}
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
-
-
-def acts(operation: str, arguments: Arguments) -> bool:
-    """Whether the operation may have an effect that lasts."""
-    if operation == "http.request":
-        return str(arguments.get("method", "")).upper() not in _SAFE_METHODS
-    return operation not in _READING
-
-
-def for_journal(arguments: Arguments, secrets: Redaction | None = None) -> dict[str, Any]:
-    """The arguments of an operation as the journal keeps them, with a digest for each run of bytes. `secrets` are those
-    of its call."""
-    return arguments_for_journal(
-        {
-            name: f"{len(value):,} bytes, sha256:{sha256(value).hexdigest()}" if isinstance(value, bytes) else value
-            for name, value in arguments.items()
-        },
-        secrets,
-    )
-
-
 _SMALL = 4 * 1024  # an answer without content
 _RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them
 _SEARCH = 2 * 1024 * 1024  # the most that a search engine may answer
+Room = int | Callable[[Arguments], int]
+"""The bytes to reserve for an answer, an estimate; by the arguments, where it depends on them."""
+_CARRIED_OUT: dict[str, CarriedOut] = {}
+_ROOMS: dict[str, Room] = {}
 
 
-def answer_bytes(operation: str, arguments: Arguments) -> int:
-    """The bytes to reserve for the answer to this request, an estimate. An answer of `ctx.http` may grow beyond it."""
-    if operation in ("memory.search", "channel.read"):
-        return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
-    if operation == "web.fetch":
-        return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
-    if operation == "web.search":
-        return _SEARCH
-    if operation == "channel.ask":
-        return TEXT_BYTES
-    if operation == "http.events":
-        return FEED_BYTES
-    if operation != "http.request":
-        return _SMALL
+def _carries_out(operation: str, room: Room = _SMALL) -> Callable[[CarriedOut], CarriedOut]:
+    def note(function: CarriedOut) -> CarriedOut:
+        _CARRIED_OUT[operation], _ROOMS[operation] = function, room
+        return function
+
+    return note
+
+
+def _room_for_records(arguments: Arguments) -> int:
+    return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
+
+
+def _room_for_page(arguments: Arguments) -> int:
+    return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
+
+
+def _room_for_response(arguments: Arguments) -> int:
+    """The answer may grow beyond this."""
     return FREE_BYTES if arguments.get("watch") is None else FREE_BYTES + 2 * FEED_BYTES
 
 
@@ -245,12 +117,113 @@ def _asked(arguments: Arguments, name: str, most: int) -> int:
     return min(max(value, 0), most) if isinstance(value, int) else 0
 
 
-Table = Mapping[str, Operation]
+async def _on_channel(operation: str, principal: Principal, **arguments: object) -> None:
+    """Carry out an operation of a channel that has no function of its own below."""
+    await principal.channel.perform(operation, *arguments.values(), sender=principal.sender)
+
+
+for _name in OPERATIONS:
+    if _name.startswith("channel."):
+        _CARRIED_OUT[_name] = partial(_on_channel, _name.removeprefix("channel."))
+
+
+@_carries_out("channel.send")
+async def _channel_send(principal: Principal, text: str) -> object:
+    return await principal.channel.send(text, sender=principal.sender)
+
+
+@_carries_out("channel.send_to")
+async def _channel_send_to(principal: Principal, text: str, to: str) -> object:
+    return await principal.channel.send(text, sender=principal.sender, to=to)
+
+
+@_carries_out("channel.status")
+async def _channel_status(principal: Principal) -> object:
+    return principal.channel.status
+
+
+@_carries_out("channel.ask", TEXT_BYTES)
+async def _channel_ask(principal: Principal, question: str, options: tuple[str, ...]) -> object:
+    return (await principal.channel.ask(question, options, sender=principal.sender))[: TEXT_BYTES // 4]
+
+
+@_carries_out("channel.edit")
+async def _channel_edit(principal: Principal, message_id: str, text: str) -> None:
+    await principal.channel.edit(message_id, text, sender=principal.sender)
+
+
+@_carries_out("channel.upload")
+async def _channel_upload(principal: Principal, name: str, data: bytes, media_type: str) -> object:
+    return await principal.channel.upload(name, data, media_type, sender=principal.sender)
+
+
+@_carries_out("channel.read", _room_for_records)
+async def _channel_read(principal: Principal, limit: int) -> object:
+    return await principal.channel.read(limit)
+
+
+@_carries_out("memory.search", _room_for_records)
+async def _memory_search(principal: Principal, query: str, limit: int) -> object:
+    return list(await principal.memory.search(query, limit=limit, namespace=principal.namespace))
+
+
+@_carries_out("memory.store")
+async def _memory_store(principal: Principal, text: str, kind: str, tags: tuple[str, ...]) -> object:
+    record = MemoryRecord(id="", text=text, kind=kind, tags=tags)
+    return await principal.memory.store(record, namespace=principal.namespace)
+
+
+@_carries_out("web.search", _SEARCH)
+async def _web_search(principal: Principal, query: str, limit: int) -> object:
+    return list(await principal.web.search(query, limit=limit))
+
+
+@_carries_out("web.fetch", _room_for_page)
+async def _web_fetch(principal: Principal, url: str, max_bytes: int) -> object:
+    return await principal.web.fetch(url, max_bytes=max_bytes)
+
+
+@_carries_out("http.request", _room_for_response)
+async def _http_request(
+    principal: Principal, method: str, url: str, headers: dict[str, str], body: bytes, watch: int | None
+) -> object:
+    try:
+        if watch is None:
+            return await principal.http.request(method, url, headers, body, grow=principal.grow)
+        return await principal.http.watched(watch, method, url, headers, body, grow=principal.grow)
+    except Refused as error:  # by the profile's rules; neither a failure of the tool nor a missing capability
+        raise Refusal("request_denied", str(error)) from error
+
+
+@_carries_out("http.events", FEED_BYTES)
+async def _http_events(principal: Principal, watch: int) -> object:
+    return await principal.http.events(watch)
+
+
+@_carries_out("http.leave")
+async def _http_leave(principal: Principal, watch: int) -> None:
+    principal.http.leave(watch)
+
+
+def facts_of(operation: str, arguments: Arguments, secrets: Redaction | None = None) -> dict[str, Any]:
+    """An operation as the journal keeps it: its name, whether it may have an effect, and its arguments, with a digest
+    for each run of bytes. `secrets` are those of its call."""
+    kept = {
+        name: f"{len(value):,} bytes, sha256:{sha256(value).hexdigest()}" if isinstance(value, bytes) else value
+        for name, value in arguments.items()
+    }
+    return {"operation": operation, "effect": may_act(operation, arguments), **arguments_for_journal(kept, secrets)}
+
+
+def answer_bytes(operation: str, arguments: Arguments) -> int:
+    """The bytes to reserve for the answer to this request."""
+    room = _ROOMS.get(operation, _SMALL)
+    return room if isinstance(room, int) else room(arguments)
 
 
 def table_for(given: frozenset[Capability]) -> Table:
     """The operations of a call with these grants."""
-    return {name: operation for name, (capability, operation) in OPERATIONS.items() if capability in given}
+    return {name: _CARRIED_OUT[name] for name, row in OPERATIONS.items() if row.capability in given}
 
 
 async def serve(table: Table, principal: Principal, operation: str, arguments: Arguments) -> Field:
@@ -260,7 +233,11 @@ async def serve(table: Table, principal: Principal, operation: str, arguments: A
         # The message is the same for forbidden and unknown operations, so a refusal reveals nothing.
         raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.")
     try:
-        return await row(principal, arguments)
+        checked = {
+            name: _CHECKS[kind.check](name, arguments.get(name, kind.absent), kind.most)
+            for name, kind in OPERATIONS[operation].arguments.items()
+        }
+        return _to_wire(await row(principal, **checked))
     except OutsideRules as error:
         raise Refusal("request_denied", str(error)) from error
     except TooOften as error:
@@ -269,8 +246,7 @@ async def serve(table: Table, principal: Principal, operation: str, arguments: A
         raise Refusal("execution", str(error)) from error
 
 
-def _text(arguments: Arguments, name: str) -> str:
-    value = arguments.get(name)
+def _text(name: str, value: Field, _most: int) -> str:
     if not isinstance(value, str):
         raise Refusal("execution", f"{name} must be a string.")
     if len(value) > TEXT_BYTES or (not value.isascii() and len(value.encode()) > TEXT_BYTES):
@@ -278,49 +254,119 @@ def _text(arguments: Arguments, name: str) -> str:
     return value
 
 
-def _label(arguments: Arguments, name: str) -> str:
+def _label(name: str, value: Field, _most: int) -> str:
     """A short text that is not empty."""
-    value = arguments.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= 256:
         raise Refusal("execution", f"{name} must be a string of 1 to 256 characters.")
     return value
 
 
-def _message_id(arguments: Arguments) -> str:
-    if arguments.get("message_id") == "":
+def _message_id(name: str, value: Field, most: int) -> str:
+    if value == "":
         raise Refusal("execution", "This channel gave the message no id, so nothing can be done to it.")
-    return _label(arguments, "message_id")
+    return _label(name, value, most)
 
 
-def _file_name(arguments: Arguments) -> str:
+def _file_name(name: str, value: Field, most: int) -> str:
     """The name of one file, which no channel can take for a path or for a second line."""
-    name = _label(arguments, "name")
-    if name in (".", "..") or not name.isprintable() or "/" in name or "\\" in name:
+    file = _label(name, value, most)
+    if file in (".", "..") or not file.isprintable() or "/" in file or "\\" in file:
         raise Refusal("execution", "name must be the name of a file, without a directory and without line breaks.")
-    return name
+    return file
 
 
-def _media_type(arguments: Arguments) -> str:
-    media_type = _label(arguments, "media_type")
+def _media_type(name: str, value: Field, most: int) -> str:
+    media_type = _label(name, value, most)
     if _MEDIA_TYPE.fullmatch(media_type) is None:
         raise Refusal("execution", "media_type must be a media type, such as 'text/plain'.")
     return media_type
 
 
-def _texts(arguments: Arguments, name: str, most: int) -> tuple[str, ...]:
-    value = arguments.get(name)
+def _bytes(name: str, value: Field, most: int) -> bytes:
+    if not isinstance(value, bytes) or len(value) > most:
+        raise Refusal("execution", f"{name} must be bytes, at most {most:,}.")
+    return value
+
+
+def _texts(name: str, value: Field, most: int) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > most or not all(isinstance(t, str) and len(t) <= 256 for t in value):
         raise Refusal("execution", f"{name} must be at most {most} short strings.")
     return tuple(str(text) for text in value)
 
 
-def _count(arguments: Arguments, name: str, most: int) -> int:
-    value = arguments.get(name)
+def _count(name: str, value: Field, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise Refusal("execution", f"{name} must be a whole number from 1 to {most:,}.")
     return value
 
 
-def _plain(record: dict[str, Any]) -> dict[str, Field]:
-    """The record with tuples as lists, as the wire has them."""
+def _count_or_none(name: str, value: Field, most: int) -> int | None:
+    return None if value is None else _count(name, value, most)
+
+
+def _headers(name: str, value: Field, _most: int) -> dict[str, str]:
+    said = {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
+    if not isinstance(value, dict) or len(said) != len(value):
+        raise Refusal("execution", f"{name} must be a mapping of names to strings.")
+    return said
+
+
+def _body(name: str, value: Field, _most: int) -> bytes:
+    if not isinstance(value, bytes):
+        raise Refusal("execution", f"{name} must be bytes.")
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, Field, int], object]] = {
+    "text": _text,
+    "label": _label,
+    "message id": _message_id,
+    "file name": _file_name,
+    "media type": _media_type,
+    "bytes": _bytes,
+    "texts": _texts,
+    "count": _count,
+    "count or none": _count_or_none,
+    "headers": _headers,
+    "body": _body,
+}
+"""The checks of `Argument.check`. Each gets the argument's name, its value and its bound."""
+
+
+def _to_wire(answer: Any) -> Field:
+    """The answer of a backend as the wire has it: records as mappings, their tuples as lists."""
+    if isinstance(answer, list):
+        return [_to_wire(each) for each in cast("list[object]", answer)]
+    if not hasattr(answer, "to_dict"):
+        return cast("Field", answer)
+    record: dict[str, Any] = answer.to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
+
+
+class OnNodes:
+    """Stands in the driver's process for a session's memory or web client that the nodes of a cluster have."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    async def search(self, query: str, *, limit: int, namespace: str = "") -> list[Any]:
+        self._refuse()
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        self._refuse()
+
+    async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
+        self._refuse()
+
+    async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], None]) -> FetchedPage:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise NotConfigured(
+            f"The {self._what} is on the nodes of the cluster, where tools use it. Open the session with "
+            f"{self._what}=… to have it in this process."
+        )
+
+
+MEMORY_ON_NODES: Final = OnNodes("memory")
+WEB_ON_NODES: Final = OnNodes("web")

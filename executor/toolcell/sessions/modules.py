@@ -1,8 +1,13 @@
 """`module_toolset`: the tools of a module that is imported inside cells only.
 
-The supervisor finds the module's file and never imports it. A cell without any grant imports the module and describes
-its tools. The description is data, and is checked like any schema from outside. Each tool then runs in cells that load
-only this module, with the grants that it asks for and the user allows.
+The supervisor finds the module's files and never imports them. A cell without any grant imports the module and
+describes its tools (`runner.loading.describe_module`). The description is data, and is checked like any schema from
+outside. A claim that would make a tool look safer is dropped, as is any capability beyond `allow`. Each tool then runs
+in cells that load only this module, with the grants that it asks for and the user allows.
+
+The digest of the source files ties these steps together. It is part of a tool's fingerprint, which approvals hold for,
+and of its shipment, which is part of the cell's key. The cell computes it again before it imports the module, so that
+source that has changed since the description is not run under it. With another digest, the module is described anew.
 """
 
 import os
@@ -19,7 +24,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
-from toolcell.sources import source_digest, source_files
+from toolcell.wire.code import source_digest, source_files
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
@@ -29,7 +34,7 @@ from toolcell_tools.preview import Previewer
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
-from .foreign import ForeignSource, ForeignTool, elsewhere
+from .foreign_tools import ForeignSource, ForeignTool, elsewhere
 
 MAX_TOOLS = 500
 Describe = Callable[[SessionInfo, "ModuleSource"], Awaitable[object]]
@@ -233,7 +238,7 @@ def module_toolset(
 DESCRIBER_SHIPMENT: Mapping[str, object] = {
     "name": "describe_module",
     "how": "import",
-    "where": "toolcell.runner.describe:describe_module",
+    "where": "toolcell.runner.loading:describe_module",
 }
 
 

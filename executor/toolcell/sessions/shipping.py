@@ -1,7 +1,17 @@
 """Send a tool's function to a cell: by import path if the cell can import it, otherwise by value.
 
-By value means cloudpickle. The supervisor pickles the user's own objects, and only a locked-down cell unpickles them.
-Nothing that comes out of a cell is ever unpickled.
+By path: a cell imports the module from the interpreter's own installation, so the path and the tool's options are all
+that is sent. The supervisor makes the same tool of the path first; if that would run calls differently, for example
+because a decorator replaced the function, the path is not used.
+
+By value: everything else (`__main__`, notebooks, closures, modules that are not installed) goes as a cloudpickle with
+all that the code uses of modules that a cell cannot import. The supervisor pickles the user's own objects, and only a
+locked-down cell unpickles them. Nothing that comes out of a cell is ever unpickled. What belongs to this process (a
+lock, a socket, an open file) is refused by the name under which the tool uses it; what exists once in each process,
+such as `os.environ`, is sent as a reference, so that no content of it leaves. `closure.Use` records the values of the
+global names; if one changes, the tool is sent again in its present form.
+
+The digest of all shipments of a cell (`content_of`) is part of the cell's key, so changed code has another cell.
 """
 
 import dataclasses
@@ -28,10 +38,9 @@ from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
 from toolcell_tools.typed import as_tool
 
-from .foreign import ForeignTool
-from .policy import code_roots
-from .preloading import libraries_of
-from .used import LRU_CACHE, NOTHING, Use, plain, references, resource, use_of
+from .closure import LRU_CACHE, NOTHING, Use, libraries_of, plain, references, resource, use_of
+from .foreign_tools import ForeignTool
+from .grants import code_roots
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = forks.new_rlock()  # re-entrant: a user's reducer may start a supervisor
@@ -44,15 +53,13 @@ _VIEWS: Mapping[Any, object] = {
 _OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 
 
-def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
-    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`. "preload"
-    are the libraries that its zygote should have loaded; without it, all that a zygote can load."""
-    return shipped(tool)[0]
-
-
 def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, object], Use]:
-    """As `ship`, with the objects that the tool uses by value. If they have changed, the tool is shipped again, and
-    `before` is its previous use. A tool that was defined again is sent in its present form.
+    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`, and the
+    objects that the tool uses by value. "preload" are the libraries that its zygote should have loaded; without it, all
+    that a zygote can load.
+
+    If the objects have changed, the tool is shipped again, and `before` is its previous use. A tool that was defined
+    again is sent in its present form.
     """
     if isinstance(tool, ForeignTool):
         return tool.shipment, NOTHING

@@ -8,10 +8,9 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +21,11 @@ from toolcell.backends.http import Requester, Trail
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.rules.channel import ChannelPolicy
-from toolcell.runner import handles
+from toolcell.runner.handles import brokered
 from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker
+from toolcell.sessions.channel_access import ChannelAccess
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.speaking import ChannelAccess
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.confirmation import Confirmation
@@ -39,6 +38,8 @@ from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, Workspace
 from .backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 __all__ = ["RecordedContext", "Recorder", "context"]
+
+_SESSION, _AGENT = "session-1", "agent"
 
 
 class Recorder:
@@ -123,25 +124,26 @@ def context(
     Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the session does not.
     """
     kind = SessionKind(kind)
-    given = _grants(kind, grants, tool)
+    given, http_rules = _grants(kind, grants, tool), tuple(http_rules)
     recorder = Recorder(time.monotonic() + deadline_s)
     if workspace is None:
         workspace = tempfile.mkdtemp(prefix="toolcell-test-")
         weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
     root = Path(workspace).resolve(strict=True)
-    session = _TestSession(
-        ChannelAccess(channel or ListChannel(), ChannelPolicy()),
-        memory or ListMemory(),
-        web or DictWeb(),
-        http or DictHttp(),
-        tuple(http_rules),
-    )
-    link = cast("Link", _InProcess(session, broker.table_for(given)))
+    access = ChannelAccess(channel or ListChannel(), ChannelPolicy())
+    memory, web, client = memory or ListMemory(), web or DictWeb(), http or DictHttp()
+
+    def principal() -> broker.Principal:
+        """The principal for one request, on the running event loop."""
+        requester = Requester(http_rules, client, Trail(_unrecorded))
+        return broker.Principal(_SESSION, (_AGENT,), access, memory, web, requester)
+
+    link = cast("Link", _InProcess(principal, broker.table_for(given)))
     return RecordedContext(
         recorder,
         call_id="call-1",
-        session_id=session.id,
-        agent_id=session.agent_id,
+        session_id=_SESSION,
+        agent_id=_AGENT,
         session_kind=kind,
         workspace_root=root,
         workspace=(WorkspaceReader if Capability.READ in given else DeniedWorkspace)(root),
@@ -154,11 +156,7 @@ def context(
         attempt=attempt,
         writer=WorkspaceWriter(root) if Capability.WRITE in given else None,
         shell=Shell(root) if Capability.EXEC in given else None,
-        channel=handles.ChannelOverPipe(link) if Capability.CHANNEL in given else None,
-        memory=handles.MemoryReaderOverPipe(link) if Capability.MEMORY_READ in given else None,
-        memory_writer=handles.MemoryWriterOverPipe(link) if Capability.MEMORY_WRITE in given else None,
-        web=handles.Web(link) if Capability.WEB in given else None,
-        http=handles.Http(link) if Capability.HTTP in given else None,
+        **brokered(link, given),
     )
 
 
@@ -181,24 +179,6 @@ def _grants(
     return narrowed.given
 
 
-@dataclass(frozen=True, slots=True)
-class _TestSession:
-    """The session that the broker serves."""
-
-    access: ChannelAccess
-    memory: MemoryStore
-    web: WebClient
-    http: HttpClient
-    http_rules: tuple[str, ...]
-    id: str = "session-1"
-    agent_id: str = "agent"
-
-    def principal(self) -> broker.Principal:
-        """The principal for one request, on the running event loop."""
-        requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
-        return broker.Principal(self.id, (self.agent_id,), self.access, self.memory, self.web, requester)
-
-
 def _unrecorded(record: dict[str, Any]) -> None:
     """Drop the record, because there is no journal."""
 
@@ -206,8 +186,8 @@ def _unrecorded(record: dict[str, Any]) -> None:
 class _InProcess:
     """Replaces the link of a cell. Requests go directly to the broker, which makes the same checks."""
 
-    def __init__(self, session: _TestSession, table: broker.Table) -> None:
-        self._session = session
+    def __init__(self, principal: Callable[[], broker.Principal], table: broker.Table) -> None:
+        self._principal = principal
         self._table = table
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Field:
@@ -217,6 +197,6 @@ class _InProcess:
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         try:
-            return await broker.serve(self._table, self._session.principal(), operation, arguments)
+            return await broker.serve(self._table, self._principal(), operation, arguments)
         except broker.Refusal as refusal:
             raise refusal_of(operation, refusal.kind, str(refusal), refusal.data) from None

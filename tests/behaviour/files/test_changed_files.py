@@ -160,7 +160,7 @@ def test_only_known_options_are_taken(field: str, value: object) -> None:
 
 
 def test_a_child_reports_at_least_what_its_parent_does() -> None:
-    from toolcell.sessions.policy import within
+    from toolcell.sessions.grants import within
 
     child = within(MAIN.replace(changes="off", changed_files=1), MAIN)
     assert (child.changes, child.changed_files) == ("diff", 200)

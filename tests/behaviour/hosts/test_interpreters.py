@@ -169,7 +169,7 @@ def test_tools_of_a_program_on_standard_input_work(tmp_path: Path) -> None:
 def test_a_path_of_packages_that_only_this_process_has_is_not_bound(tmp_path: Path) -> None:
     packages = tmp_path / "site-packages"
     packages.mkdir()
-    code = "from toolcell.sessions.policy import code_roots; import json; print(json.dumps(code_roots()))"
+    code = "from toolcell.sessions.grants import code_roots; import json; print(json.dumps(code_roots()))"
     found = told([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(packages)})
     assert str(packages) not in found
 

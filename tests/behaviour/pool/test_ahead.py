@@ -19,7 +19,7 @@ from toolcell import LimitExceeded, Limits, Profile, Session, Supervisor, tool
 from toolcell.pool.cell import Cell
 from toolcell.supervisor import runtime_of
 
-ROUNDS = 16  # of runner/cell.py
+ROUNDS = 16  # of runner/init.py
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]
 
 

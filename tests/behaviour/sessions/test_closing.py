@@ -261,7 +261,7 @@ async def test_the_caller_of_a_host_tool_in_a_thread_goes_on_at_once_and_the_log
 async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_the_close_for_long(
     supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolcell.sessions.ending.STUBBORN_S", 0.1)
+    monkeypatch.setattr("toolcell.sessions.tree.STUBBORN_S", 0.1)
     released = anyio.Event()
 
     @host_tool(harmless=True, tier=PermissionTier.READ_ONLY)

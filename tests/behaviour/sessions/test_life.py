@@ -36,7 +36,7 @@ from toolcell import (
 from toolcell.rules.policy import Decision
 from toolcell.session import core_of
 from toolcell.sessions.opening import CONTEXT_BYTES
-from toolcell.sessions.tally import MAX_REPORTS
+from toolcell.sessions.session_result import MAX_REPORTS
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of

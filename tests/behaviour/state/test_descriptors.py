@@ -12,7 +12,7 @@ import pytest
 from tests.misbehaving import call_number, frame_of
 
 from toolcell import Profile, ProxyNetwork, Supervisor, ToolContext, tool
-from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.pool.capacity import default_max_cells, default_max_connections
 
 SHARED = (0, 1, 2, 4, 5)
 

@@ -15,7 +15,7 @@ from tests import programs
 from tests.escape.kit import ROOT, ROOTLESS
 from tests.escape.machines import MACHINES, command_on
 
-from toolcell.runner.fds import use_leaves_times
+from toolcell.runner.sweep import use_leaves_times
 
 from .shared_state import ATTACKS
 

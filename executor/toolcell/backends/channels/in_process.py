@@ -14,7 +14,7 @@ from toolcell.backends.protocols import Refused
 from toolcell.errors import ArgumentError, UsageError
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
 from toolcell.wire.budget import MIB, oldest_beyond
-from toolcell_tools.handles import ChannelMessage
+from toolcell_tools.handles import OPERATIONS, ChannelMessage
 
 __all__ = [
     "CallbackChannel",
@@ -171,7 +171,11 @@ class InMemoryChannel:
             self._on_change()
 
 
-_OPERATIONS = ("send_to", "ask", "react", "edit", "pin", "upload", "read", "approve")
+_OPERATIONS = [
+    name.removeprefix("channel.")
+    for name in OPERATIONS
+    if name.startswith("channel.") and name not in ("channel.send", "channel.status")
+] + ["approve"]
 
 
 class CallbackChannel:

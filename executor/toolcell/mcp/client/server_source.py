@@ -23,8 +23,7 @@ from toolcell.rules.credentials import Credential
 from toolcell.rules.hosts import common, rules_of
 from toolcell.rules.profile import Profile
 from toolcell.rules.redaction import Redaction, secrets_of_url
-from toolcell.sessions.farewells import Farewell
-from toolcell.sessions.foreign import ForeignSource
+from toolcell.sessions.foreign_tools import Farewell, ForeignSource
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import fingerprint

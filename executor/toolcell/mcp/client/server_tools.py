@@ -16,7 +16,7 @@ import pydantic
 
 from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.foreign import ForeignTool, elsewhere
+from toolcell.sessions.foreign_tools import ForeignTool, elsewhere
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
 from toolcell_tools.failures import ToolDefinitionError

@@ -19,7 +19,7 @@ from toolcell.rules.credentials import Credential
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
 from toolcell.rules.redaction import SHORTEST, origin_of
-from toolcell.sessions.foreign import BUSY, ForeignTool
+from toolcell.sessions.foreign_tools import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint
 from toolcell_tools.options import suggested_name

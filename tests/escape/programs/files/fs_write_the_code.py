@@ -11,6 +11,6 @@ EXPECT = "refused"
 
 
 def attack(scene: Scene) -> object:
-    names = ("toolcell_tools", "os", "json", "toolcell.runner.cell", "toolcell_sandbox")
+    names = ("toolcell_tools", "os", "json", "toolcell.runner.init", "toolcell_sandbox")
     found = {name: tried(open, sys.modules[name].__file__, "r+b") for name in names}
     return "refused" if set(found.values()) <= {"EROFS", "EACCES"} else found

@@ -27,7 +27,7 @@ class SessionGone(Exception):
 
 
 class Post(Protocol):
-    """A request under way, as `toolcell.runner.watching.WatchedPost`."""
+    """A request under way, as `toolcell.runner.handles.WatchedPost`."""
 
     received: int
 

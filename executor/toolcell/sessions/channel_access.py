@@ -9,12 +9,10 @@ from typing import Any, Final, cast
 
 from toolcell.backends.protocols import Channel, NotConfigured, OutsideRules, Refused
 from toolcell.rules.channel import ChannelPolicy, TokenBucket, allowed_at
-from toolcell_tools.handles import ChannelMessage, ChannelStatus, SentMessage
+from toolcell_tools.handles import OPERATIONS, ChannelMessage, ChannelStatus, SentMessage
 
 __all__ = ["ChannelAccess", "TooOften"]
 
-_FREE = frozenset({"read"})
-"""The operations that nobody sees, and that take no token."""
 _SENT: Final = 1_000
 """The messages of a tree of sessions that can still be edited."""
 
@@ -71,8 +69,9 @@ class ChannelAccess:
         """Ask, and wait for the answer."""
         return str(await self._admitted("ask")(question, options=tuple(options), sender=sender))
 
-    async def react(self, message_id: str, emoji: str, *, sender: str) -> None:
-        await self._admitted("react")(message_id, emoji, sender=sender)
+    async def perform(self, operation: str, *arguments: object, sender: str) -> None:
+        """Carry out an operation without an answer."""
+        await self._admitted(operation)(*arguments, sender=sender)
 
     async def edit(self, message_id: str, text: str, *, sender: str) -> None:
         """Edit a message that this tree of sessions has sent."""
@@ -81,9 +80,6 @@ class ChannelAccess:
             raise Refused(f"The message {message_id[:80]!r} is not one of the last {_SENT:,} that were sent from here.")
         self._take()
         await edit(message_id, text, sender=sender)
-
-    async def pin(self, message_id: str, *, sender: str) -> None:
-        await self._admitted("pin")(message_id, sender=sender)
 
     async def upload(self, name: str, data: bytes, media_type: str, *, sender: str) -> SentMessage:
         return self._as_sent(await self._admitted("upload")(name, data, media_type=media_type, sender=sender))
@@ -96,7 +92,7 @@ class ChannelAccess:
     def _admitted(self, operation: str) -> Callable[..., Any]:
         """The channel's method for an operation that is allowed now. Takes a token."""
         method = self._found(operation)
-        if operation not in _FREE:
+        if OPERATIONS[f"channel.{operation}"].acts({}):  # nobody sees the others, which take no token
             self._take()
         return method
 

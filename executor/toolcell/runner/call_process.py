@@ -21,13 +21,10 @@ from toolcell_tools import definition
 from toolcell_tools.definition import Tool
 from toolcell_tools.raised import MESSAGE_CHARS
 
-from . import fds, perform, printed
+from . import cheap_forks, live_output, perform, warm
 from .context import Contexts
-from .control import InitControl
-from .cow import forks, warm
-from .link import Link
+from .control import OWN_INPUT, READ_BYTES, Options, binds_of, read_all, unpacked
 from .loading import Loaded, LoadError
-from .options import Options, binds_of
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
 """The libraries that a zygote preloads if tools need them. Each takes some ms and MB. A user's module is never here."""
@@ -40,7 +37,7 @@ def preload() -> None:
     """In the zygote, set up what every call needs, and switch off schemas for tools that are imported later."""
     definition.deriving = False
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in the init's poll
-    printed.unbuffer()
+    live_output.unbuffer()
     perform.unbuffer_c()
     warm.rehearse(answer)
 
@@ -64,13 +61,6 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-class Unbound(NamedTuple):
-    """The options and the file rules of a cell that has no session yet."""
-
-    options: Options
-    lock: Lock
-
-
 class CallTemplate(NamedTuple):
     """What the init prepares once for all its call processes, so that none has to repeat the work."""
 
@@ -78,9 +68,8 @@ class CallTemplate(NamedTuple):
     loaded: Loaded
     contexts: Contexts  # by the fork, each call process has its own copy, with its own link
     warming: warm.Warming | None  # for a process that waits for its call
-    kept: bool
-    cpu_s: float
-    unbound: Unbound | None
+    options: Options
+    lock: Lock | None  # the file rules of a cell that has no session yet
 
 
 def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> CallTemplate:
@@ -88,12 +77,11 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     steps: list[Callable[[], object]] = [*call_layer()]
     if not options.kept:
         steps.append(call_cpu_limit(options.cpu_s))
-    steps += (forks.resume, *fresh_randomness())
+    steps += (cheap_forks.resume, *fresh_randomness())
     gc.enable()
     warm.look_up(loaded, contexts.link)
     warming = warm.Warming.of(loaded) if options.standby and is_on("warm_up") else None
-    unbound = None if lock is None else Unbound(options, lock)
-    return CallTemplate(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unbound)
+    return CallTemplate(tuple(steps), loaded, contexts, warming, options, lock)
 
 
 def enter_workspace(cwd: str) -> None:
@@ -107,19 +95,20 @@ def enter_workspace(cwd: str) -> None:
         ) from error
 
 
-def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
+def bind(prepared: CallTemplate, told: bytes) -> tuple[CallTemplate, Sequence[Bind]]:
     """Bind the process to a session, by the body of a `BindSession`: in the init of an unbound cell, and in its waiting
-    call process. Returns the options, the contexts of the calls, and the session's paths. Raises SandboxError."""
-    said = InitControl.unpacked(told)
-    if not isinstance(said, BindSession):
+    call process. Returns the template of the session's calls, and the session's paths. Raises SandboxError."""
+    said, lock = unpacked(told), prepared.lock
+    if not isinstance(said, BindSession) or lock is None:
         os._exit(76)
     binds = binds_of(said.binds)
-    unbound.lock.allow(binds)  # in both processes: neither has to wait until the other has done it
-    options = unbound.options.bound(said)
+    lock.allow(binds)  # in both processes: neither has to wait until the other has done it
+    options = prepared.options.bound(said)
     enter_workspace(options.cwd)
-    unbound.lock.close()
-    unbound.lock.verify(binds)
-    return options, Contexts(options.session, options.protects, link, options.file_bytes), binds
+    lock.close()
+    lock.verify(binds)
+    contexts = Contexts(options.session, options.protects, prepared.contexts.link, options.file_bytes)
+    return prepared._replace(contexts=contexts, options=options, lock=None), binds
 
 
 def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
@@ -130,30 +119,30 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
     """
     if gate >= 0:
         os.close(opener)
-    steps, loaded, contexts, warming, kept, cpu_s, unbound = prepared
+    steps, loaded, contexts, warming, options, lock = prepared
     for step in steps:
         step()
     if warming is not None:
         warm.warm_up(warming, contexts)
-    if unbound is not None and is_on("warm_up"):
-        warm.read_session(unbound.options, contexts.link)
+    if lock is not None and is_on("warm_up"):
+        warm.read_session(options, contexts.link)
     if gate >= 0:
-        told = os.read(gate, fds.READ_BYTES)
-        if unbound is not None:
+        told = os.read(gate, READ_BYTES)
+        if lock is not None:
             if not told:
                 os._exit(0)  # this cell is no longer needed
-            _options, contexts, _binds = bind(unbound, contexts.link, told + fds.read_all(gate))
-            for step in fds.OWN_INPUT:  # open standard input again, now that the Landlock rules are enforced
+            contexts = bind(prepared, told + read_all(gate))[0].contexts
+            for step in OWN_INPUT:  # open standard input again, now that the Landlock rules are enforced
                 step()
         os.close(gate)
-    link, me, limit = contexts.link, os.getpid(), 0
+    link, me, kept, limit = contexts.link, os.getpid(), options.kept, 0
     while True:
         try:
             call = link.wait_for_call()
         except EOFError:
             close(loaded)
         if kept:
-            limit = limit_cpu_again(cpu_s, limit)  # each call has its own limit
+            limit = limit_cpu_again(options.cpu_s, limit)  # each call has its own limit
         answer(call, loaded, contexts, me)
         if not kept:
             link.wait_for_end()

@@ -7,7 +7,7 @@ import pytest
 from toolcell import UsageError
 from toolcell.backends import FetchedPage, NotConfigured, OutsideRules, SearchHit
 from toolcell.backends.addresses import parse_url
-from toolcell.sessions.reading import MOST_GIVEN, MOST_SEEN, RuledWeb, SeenLinks
+from toolcell.sessions.web_access import MOST_GIVEN, MOST_SEEN, RuledWeb, SeenLinks
 from toolcell.testing import DictWeb
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from toolcell import Artifact, Cancelled, ExecutionError, SessionState, SessionUsage, Timeout, ValidationError
-from toolcell.sessions.tally import MAX_ARTIFACTS, MAX_REPORTS, SessionTally
+from toolcell.sessions.session_result import MAX_ARTIFACTS, MAX_REPORTS, SessionTally
 
 
 def test_only_calls_that_failed_for_good_are_reported_and_only_to_the_parent() -> None:

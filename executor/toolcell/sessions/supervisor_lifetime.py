@@ -1,4 +1,4 @@
-"""A lifetime: an object lives in a task of its own, so any task may begin and end it.
+"""The lifetime of a supervisor, which lives in a task of its own, so that any task may begin and end it.
 
 A task group must be left by the task that entered it. So a caller that begins or ends a lifetime only sends a request
 to the lifetime's task and waits. The tasks that `beside` starts are in no task group.
@@ -21,7 +21,7 @@ __all__ = ["WITHIN", "Lifetime"]
 
 _log = logging.getLogger("toolcell")
 State = Literal["new", "starting", "up", "ending", "over"]
-WITHIN: ContextVar[bool] = ContextVar("toolcell.sessions.lifetime.within", default=False)
+WITHIN: ContextVar[bool] = ContextVar("toolcell.sessions.supervisor_lifetime.within", default=False)
 """True in tasks that the end of the lifetime waits for. They must not wait for the end."""
 _WHY_NOT: dict[State, str] = {
     "new": "Start it first: async with Supervisor(…) as supervisor, or await supervisor.start().",

@@ -1,15 +1,30 @@
 """Foreign tools: their code runs in cells only, and the supervisor knows them by a description that is data."""
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+import anyio
 
 from toolcell.backends.protocols import HttpClient
 from toolcell.rules.call import ToolCall
 from toolcell.rules.profile import Profile
-from toolcell.sessions.farewells import Farewell
 from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool
+from toolcell_tools.interrupts import Guard
+
+WITHIN_S = 2.0
+"""Seconds that all sources together have at the end of a session."""
+_log = logging.getLogger("toolcell")
+
+
+class Farewell(Protocol):
+    """What one source does at the end of one session."""
+
+    async def say(self, record: Callable[[dict[str, Any]], None]) -> None:
+        """Do it. `record` gets the record of each HTTP request."""
+        ...
 
 
 class ForeignSource(ABC):
@@ -75,3 +90,19 @@ def elsewhere(arguments: dict[str, Any]) -> NoReturn:
 def source_of(tool: Tool[..., Any]) -> ForeignSource | None:
     """The source of a foreign tool; None for any other tool."""
     return tool.source if isinstance(tool, ForeignTool) else None
+
+
+async def say_all(farewells: Iterable[Farewell], record: Callable[[dict[str, Any]], None]) -> None:
+    """Say all farewells, at the same time. A failure is logged, and delays nobody."""
+
+    async def say(farewell: Farewell) -> None:
+        try:
+            async with Guard():
+                await farewell.say(record)
+        except Exception:  # of the network, of the other side, or of the program's client
+            _log.debug("a source of tools did not end as it should", exc_info=True)
+
+    with anyio.move_on_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            for each in farewells:
+                tasks.start_soon(say, each)

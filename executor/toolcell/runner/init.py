@@ -28,13 +28,10 @@ from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms import lifetime, rlimits
 
-from . import descendants, fds, loading, serve
+from . import call_process, cheap_forks, loading, sweep, warm
 from .context import Contexts
-from .control import InitControl
-from .cow import forks, warm
+from .control import CONTROL, FRAMES_IN, OWN_INPUT, READ_BYTES, Options, receive, receive_body, send, write_all
 from .link import Link
-from .options import Options
-from .scratch import Scratch
 
 _starts: Any = import_module("_posixsubprocess")  # in the zygote: each cell would load the library again
 # The C function behind `signal.pthread_sigmask`, whose Python wrapper makes enum members of the blocked signals.
@@ -47,10 +44,9 @@ _ROUNDS = 16  # generations of a call's processes to kill before the successor i
 
 
 def main(entered: Entered) -> NoReturn:
-    """Make a locked-down process a cell: send Hello, load the tools, serve."""
-    control = InitControl()
-    control.send(Hello(VERSION))
-    first = control.receive()
+    """Make a locked-down process a cell: send Hello, load the tools, call_process."""
+    send(Hello(VERSION))
+    first = receive()
     if not isinstance(first, Load):
         os._exit(76)  # EX_PROTOCOL, sysexits.h
     options = Options.of(first)
@@ -63,34 +59,34 @@ def main(entered: Entered) -> NoReturn:
     else:
         _explain_that_no_program_starts()
     try:
-        serve.enter_workspace(options.cwd)
+        call_process.enter_workspace(options.cwd)
     except SandboxError as error:
-        control.send(Failed(error.step, str(error), error.mechanism, error.cure))
+        send(Failed(error.step, str(error), error.mechanism, error.cure))
         os._exit(1)
-    for step in fds.OWN_INPUT:  # before any tool code is loaded
+    for step in OWN_INPUT:  # before any tool code is loaded
         step()
     modules = len(sys.modules)
-    forks.stop()
+    cheap_forks.stop()
     loaded = loading.load(cast("list[dict[str, object]]", first.tools))
     if loading.started_threads():
-        control.send(
+        send(
             Failed(
                 "import", "a tool's module started a thread while it was imported. Start it inside the tool.", "", ""
             )
         )
         os._exit(1)
     if options.unbound and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
-        _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not in place yet
+        _refuse_to_be_ahead("a tool could not be loaded")  # it may need paths that are not in place yet
     link = Link(WireLimits.for_results(options.result_bytes))
     contexts = Contexts(options.session, options.protects, link, options.file_bytes)
     lock = Lock(entered.profile, entered.view) if options.unbound else None
-    prepared = serve.prepare(loaded, options, contexts, lock)
+    prepared = call_process.prepare(loaded, options, contexts, lock)
     sys.stdout.flush()
     sys.stderr.flush()
     if len(sys.modules) > modules:  # imports leave cycles behind; without new modules there is nothing to collect
         gc.collect()
     gc.freeze()
-    Init(control, options, prepared, entered).run()
+    Init(prepared, entered).run()
 
 
 def _explain_that_no_program_starts() -> None:
@@ -106,9 +102,9 @@ def _explain_that_no_program_starts() -> None:
         vars(sys.modules["subprocess"])["_fork_exec"] = refused
 
 
-def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
+def _refuse_to_be_ahead(why: str) -> NoReturn:
     """End a prewarmed cell because cells of its kind need their session before they load the tools."""
-    control.send(Failed("import", f"{why} before there was a session.", "", ""))
+    send(Failed("import", f"{why} before there was a session.", "", ""))
     os._exit(1)
 
 
@@ -119,35 +115,34 @@ class Init:
     here, and rather C functions.
     """
 
-    def __init__(self, control: InitControl, options: Options, prepared: serve.CallTemplate, entered: Entered) -> None:
-        self.control = control
-        self.options = options
-        self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
+    def __init__(self, prepared: call_process.CallTemplate, entered: Entered) -> None:
+        self.scratch = sweep.Scratch(prepared.options.scratch, entered.view) if prepared.options.scratch else None
         self.view = entered.view
+        self.standby = prepared.options.standby
         self.number = 0  # of the present call process; the first has 1
-        self.settings = fds.SharedSettings()
+        self.settings = sweep.SharedSettings()
         self.child = 0  # pid of the call process, 0 if there is none
         self.successor = 0  # pid of the next call's process, which was forked ahead, 0 if there is none
         self.spared = b""  # the successor's entry in the list of children
         self.gate = -1  # the pipe on which the successor waits
         self.in_namespace = entered.children_fd < 0  # a pid namespace of its own, so kill(-1) reaches only the cell
-        self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
+        self.children_fd = sweep.open_children() if self.in_namespace else entered.children_fd
         # Whether the running call cannot reach the successor, and the init can kill all of the call's processes without
         # killing the successor.
         self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
         self.score_fd = entered.score_fd
         self.calls = select.poll()
-        self.calls.register(fds.FRAMES_IN, select.POLLIN)
+        self.calls.register(FRAMES_IN, select.POLLIN)
         self.prepared = prepared._replace(steps=(*self.parting(), *prepared.steps))
 
     def parting(self) -> Iterator[Callable[[], object]]:
         """The first steps of a call process: take the program's umask, give up what only the init may have."""
         yield partial(os.umask, umask[0])
-        for fd in (fds.CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
+        for fd in (CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
             if fd >= 0:
                 yield partial(os.close, fd)
-        yield from fds.OWN_INPUT
+        yield from OWN_INPUT
         yield partial(_set_mask, int(signal.SIG_UNBLOCK), (int(signal.SIGCHLD),))
         yield os.setsid  # a process group for `_kill`, and a scheduling group of its own (sched(7), autogroup)
         if not self.in_namespace:
@@ -155,51 +150,50 @@ class Init:
 
     def run(self) -> NoReturn:
         watched = select.poll()
-        watched.register(fds.CONTROL, select.POLLIN)
+        watched.register(CONTROL, select.POLLIN)
         watched.register(self.deaths_fd, select.POLLIN)
-        if self.prepared.unbound is None:
+        if self.prepared.lock is None:
             self.next()
         else:
-            self.wait_for_session(self.prepared.unbound, watched)
+            self.wait_for_session(watched)
         while True:
             for fd, _event in watched.poll():
-                if fd == fds.CONTROL:
+                if fd == CONTROL:
                     self.on_recycle()
                     break  # the deaths may be handled by now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 self.on_deaths()
 
-    def wait_for_session(self, unbound: serve.Unbound, watched: select.poll) -> None:
+    def wait_for_session(self, watched: select.poll) -> None:
         """Fork a call process that waits at a gate, wait for the session that claims this cell, then serve it."""
-        if self.children_fd >= 0 and descendants.children(self.children_fd):  # they would run without Landlock rules
-            _refuse_to_be_ahead(self.control, "a tool started a process while it was loaded")
+        if self.children_fd >= 0 and sweep.children(self.children_fd):  # they would run without Landlock rules
+            _refuse_to_be_ahead("a tool started a process while it was loaded")
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.number, self.child = 1, self.fork(gate)
         os.close(gate)
-        os.write(fds.CONTROL, ready(self.number, waiting=True))
+        os.write(CONTROL, ready(self.number, waiting=True))
         if is_on("warm_up"):
-            warm.read_session(unbound.options, self.prepared.contexts.link)
+            warm.read_session(self.prepared.options, self.prepared.contexts.link)
         while any(fd == self.deaths_fd for fd, _event in watched.poll()):
             os.read(self.deaths_fd, 4096)
             self.on_deaths()
             if not self.child:
                 os._exit(1)  # the waiting process has died without a call
-        told = self.control.receive_body()
-        fds.write_all(self.gate, [told])
+        told = receive_body()
+        write_all(self.gate, [told])
         self.open_gate()  # the call process binds itself to the session at the same time
         try:
-            self.options, contexts, binds = serve.bind(unbound, self.prepared.contexts.link, told)
+            self.prepared, binds = call_process.bind(self.prepared, told)
         except SandboxError as error:
-            self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
+            send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
-        self.prepared = self.prepared._replace(contexts=contexts, unbound=None)
         if self.scratch is not None:  # its first state was read in __init__; by now a call may have changed it
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
     def on_recycle(self) -> None:
         """Carry out a `Recycle`. The number of the present call process ends its call. The next number asks for another
         call process, now or ahead of time."""
-        said = os.read(fds.CONTROL, 4096)
+        said = os.read(CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone
         for number, account in recycled(said):
@@ -208,7 +202,7 @@ class Init:
                 self.next()
             elif number != self.number + 1:
                 os._exit(76)
-            elif not self.options.standby:
+            elif not self.standby:
                 self.offer()
             elif self.apart and not self.successor:
                 self.fork_ahead()
@@ -216,9 +210,9 @@ class Init:
 
     def next(self) -> None:
         """Report that the next call may come, with or without a waiting process."""
-        if self.options.standby:
+        if self.standby:
             self.offer()
-        os.write(fds.CONTROL, ready(self.number, self.options.standby))
+        os.write(CONTROL, ready(self.number, self.standby))
 
     def offer(self) -> None:
         """Provide a call process for the next call."""
@@ -233,7 +227,7 @@ class Init:
         except OSError as error:
             message = f"There is no room for the call's process: {error.strerror}."
             cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
-            self.control.send(Failed("fork", message, "", cure))
+            send(Failed("fork", message, "", cure))
             os._exit(1)
 
     def fork_ahead(self) -> None:
@@ -282,7 +276,7 @@ class Init:
                 os.write(score_fd, _CELL_SCORE)
         if pid == 0:
             try:
-                serve.serve(self.prepared, gate, self.gate)
+                call_process.serve(self.prepared, gate, self.gate)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         return pid
@@ -305,7 +299,7 @@ class Init:
         """Handle a call process that has ended by itself: kill what it left, report how it ended, and prepare another
         one for when the supervisor has concluded the call."""
         self.account(status, usage)
-        if self.options.standby and not self.successor:
+        if self.standby and not self.successor:
             self.fork_ahead()
 
     def account(self, status: int, usage: resource.struct_rusage) -> None:
@@ -313,7 +307,7 @@ class Init:
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
-        os.write(fds.CONTROL, exited(self.number, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
+        os.write(CONTROL, exited(self.number, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
 
     def sweep(self, account: bool) -> None:
         """End the call. After this, no process of it is left, no file in the scratch, and no byte in the pipe."""
@@ -329,7 +323,7 @@ class Init:
         if self.successor:
             self.on_deaths()  # the successor's too, if it has died
         while self.calls.poll(0):
-            if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
+            if not os.read(FRAMES_IN, READ_BYTES):
                 os._exit(0)  # the supervisor is gone
         try:
             self.settings.restore()
@@ -349,12 +343,12 @@ class Init:
     def _kill_rest(self) -> None:
         """Kill and reap all other processes except the successor; after some rounds, the successor too."""
         if not self.in_namespace:
-            descendants.kill_children(self.children_fd)
+            sweep.kill_children(self.children_fd)
         elif self.children_fd < 0:
-            descendants.kill_namespace()
+            sweep.kill_namespace()
         elif os.pread(self.children_fd, 64, 0) == self.spared:
             pass  # none is left: every orphan is a child of pid 1
-        elif not self.successor or not descendants.kill_children(self.children_fd, (self.successor,), _ROUNDS):
-            descendants.kill_namespace()
+        elif not self.successor or not sweep.kill_children(self.children_fd, (self.successor,), _ROUNDS):
+            sweep.kill_namespace()
             if self.successor:
                 self.open_gate()

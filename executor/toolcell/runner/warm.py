@@ -1,23 +1,31 @@
-"""A standby runs a made-up call, so that it has copied the pages to which a call writes before the real call comes.
+"""Run made-up calls and requests, so that the pages that the real ones write to are copied before these come.
 
-The made-up call takes all steps: decode, context, bind, run, encode. Nothing is sent. If the real call has already
-come, no further call is made up.
+A forked process shares each page with its parent until one of the two writes to it. Then the kernel copies the page,
+which takes some thousand instructions. CPython writes wherever it counts a reference, so a first call would copy
+several hundred pages. Nothing here changes what a call does.
+
+A standby runs a made-up call, which takes all steps: decode, context, bind, run, encode. Nothing is sent. If the real
+call has already come, no further call is made up. The zygote goes through a made-up request after each fork.
 """
 
 import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple, Self, cast
 
 from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.runner import perform
 from toolcell.runner.context import Contexts
-from toolcell.runner.control import InitControl
+from toolcell.runner.control import Options, binds_of, packed, unpacked
 from toolcell.runner.link import Link
 from toolcell.runner.loading import Loaded, LoadError
-from toolcell.runner.options import Options, binds_of
 from toolcell.wire.frames import HEADER, Field, WireLimits, encode
-from toolcell.wire.messages import BindSession, Call, Error, Result, to_fields
+from toolcell.wire.messages import BindPaths, BindSession, Call, Error, PathsBound, Prepare, Result, Started, to_fields
+from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
+from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
@@ -49,7 +57,7 @@ def _call(result: int) -> bytes:
 
 
 _BIND = cast("Field", Bind("/tmp", writable=True, directory=True, inode=(0, 0), owner=None).to_wire())
-_SESSION = InitControl.packed(BindSession([_BIND], "/tmp", ["/tmp"], [], SESSION))[HEADER.size :]
+_SESSION = packed(BindSession([_BIND], "/tmp", ["/tmp"], [], SESSION))[HEADER.size :]
 _CALLS = [_call(result) for result in range(len(_RESULTS))]
 _WARMING = (_CALLS[0], _CALLS[-1])
 
@@ -112,7 +120,7 @@ def warm_up(warming: Warming, contexts: Contexts) -> None:
 
 def read_session(options: Options, link: Link) -> None:
     """In the init and the standby of a cell that waits for its session, read a made-up one."""
-    said = InitControl.unpacked(_SESSION)
+    said = unpacked(_SESSION)
     assert isinstance(said, BindSession)
     binds_of(said.binds)
     bound = options.bound(said)
@@ -140,3 +148,27 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
 def unprotected(_path: str, _directory: bool) -> str:
     """The policy of a session that protects no name."""
     return ""
+
+
+def rehearse_request(profile: CellProfile) -> None:
+    """In the zygote, read and answer a request and read a profile, while nobody waits for it.
+
+    A fork leaves all pages shared, so the next request would wait for the copies of all the pages that it needs.
+    """
+    asking, answering = ZygoteLink.of_supervisor(), ZygoteLink.of_zygote()
+    answering.receive(asking.send(Prepare(None, [], [], [])))
+    asking.receive(answering.send(Started({}, {})))
+    with suppress(OSError):  # no descriptor is left: the next request says so
+        _exchange(asking, answering)
+    CellProfile.from_wire(profile.to_wire(short=True))
+
+
+def _exchange(asking: ZygoteLink, answering: ZygoteLink) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        socket.send_fds(theirs, [asking.send(BindPaths(0, []))], [])
+        data, received, _flags = receive_fds(ours, HEADER.size + ZYGOTE_LIMITS.frame_bytes, 8)
+        answering.receive(data)
+        for fd in received:
+            os.close(fd)
+        socket.send_fds(ours, [answering.send(PathsBound(0))], [])

@@ -1,4 +1,13 @@
-"""Find the objects that a tool's code uses, by its names: they are sent with it when it goes to a cell by value."""
+"""What a tool's code uses: the objects that are sent with it by value, and the libraries that its cells load.
+
+The code names the objects, so they are found without running anything: global names, names of closures, and imports
+inside functions, through the functions and classes of the program's own modules. `Use` keeps the values of the global
+names; a call looks whether they are still the same, and otherwise the tool is sent again.
+
+Of the libraries, only those of toolcell and of the base tools are loaded in a zygote, so that cells share their pages;
+`runner.call_process` has the list and enforces it. A user's modules are imported only in locked-down cells. A library
+that is missed here only costs time: the cell loads it.
+"""
 
 import builtins
 import dis
@@ -15,7 +24,10 @@ from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard, TypeVar, cast
 
+from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
+from toolcell_tools.signature import plainness, underlying
+from toolcell_tools.typed import SingleArgumentTool
 
 T = TypeVar("T")
 ByValue = Callable[[str], bool]
@@ -216,3 +228,78 @@ def _absolute(level: int, name: str, namespace: Mapping[str, Any]) -> str:
         return importlib.util.resolve_name("." * level + name, str(namespace.get("__package__") or ""))
     except ImportError:
         return name  # it fails here as in a cell
+
+
+_RESULTS = ("toolcell_tools.result", "toolcell_tools.content", "toolcell_tools.errors")
+
+
+def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
+    """The libraries that a cell with this tool loads, sorted."""
+    function = underlying(tool.fn)
+    module = str(getattr(function, "__module__", ""))
+    found: set[str] = set()
+    if Capability.WRITE in tool.needs | tool.uses:
+        found.add("hashlib")  # for the digest of written files
+    if Capability.EXEC in tool.needs | tool.uses:
+        found.add("subprocess")  # for the shell handle
+    if module.startswith("toolcell_tools.base.") and not pickled:
+        return sorted({module, *found})
+    if pickled:
+        found.add("cloudpickle")
+    mentioned = {_home(value) for value in (_used_by(function) if pickled else _all_of(module))}
+    mentioned.update(_names_of(getattr(function, "__code__", None)))
+    packages = {home.partition(".")[0] for home in mentioned}
+    found |= packages & {"asyncio", "hashlib", "subprocess"}
+    if tool.is_async:
+        found.add("asyncio")
+    if packages & {"pydantic", "pydantic_core"} or _converts(tool):
+        found.add("pydantic")
+    if mentioned.intersection(_RESULTS) or tool.writes_output:
+        found |= {"pydantic", "toolcell_tools.result"}
+    return sorted(found)
+
+
+def _all_of(module: str) -> list[object]:
+    """The values of a module's names: a cell that imports the module imports all of them."""
+    return list(vars(sys.modules[module]).values()) if module in sys.modules else []
+
+
+def _used_by(function: object) -> Iterator[object]:
+    """The values of the global names that a function uses, and of the names that these functions use in turn, if they
+    are of its module. All of them are sent by value with the function.
+    """
+    pending, seen = [function], set[int]()
+    while pending:
+        one = pending.pop()
+        code = getattr(one, "__code__", None)
+        if id(one) in seen or not isinstance(code, CodeType):
+            continue
+        seen.add(id(one))
+        namespace = cast("Mapping[str, object]", getattr(one, "__globals__", {}))
+        for name in _read(code).names & namespace.keys():
+            found = namespace[name]
+            yield found
+            if type(found) is FunctionType and found.__globals__ is namespace:
+                pending.append(found)
+
+
+def _converts(tool: Tool[..., Any]) -> bool:
+    """Whether pydantic converts any of the tool's arguments."""
+    if isinstance(tool, SingleArgumentTool):
+        return tool.parameters_type not in (None, str)
+    return any(plainness(parameter.annotation) is None for parameter in tool.parameters)
+
+
+def _names_of(code: object) -> set[str]:
+    """The names in a function's code, including modules that it imports when it is called."""
+    return _read(code).names if isinstance(code, CodeType) else set()
+
+
+def _home(value: object) -> str:
+    """The module that an object is or comes from. For an instance, only its type is read: a proxy object may run any
+    code when its attributes are read."""
+    kind = type(value)
+    if kind is ModuleType:
+        return str(cast("ModuleType", value).__name__)
+    named = value if kind is FunctionType or issubclass(kind, type) else kind
+    return str(getattr(named, "__module__", ""))

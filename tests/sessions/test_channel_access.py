@@ -4,7 +4,7 @@ import pytest
 
 from toolcell import ChannelPolicy, InMemoryChannel, LogChannel
 from toolcell.backends import NotConfigured, OutsideRules, Refused
-from toolcell.sessions.speaking import ChannelAccess, TooOften
+from toolcell.sessions.channel_access import ChannelAccess, TooOften
 from toolcell.testing import ListChannel
 from toolcell_tools import SentMessage
 
@@ -19,7 +19,7 @@ async def test_a_level_refuses_what_is_above_it_and_names_the_level_that_allows_
     reply = access(ChannelPolicy(level="reply"))
     sent = await reply.send("hi", sender="a")
     with pytest.raises(OutsideRules, match=r"level 'reply'.*'pin'.*ChannelPolicy\(level='broadcast'\)"):
-        await reply.pin(sent.id, sender="a")
+        await reply.perform("pin", sent.id, sender="a")
     with pytest.raises(OutsideRules):
         await reply.send("hi", sender="a", to="#all")
     ask = access(ChannelPolicy(level="ask"))
@@ -68,7 +68,7 @@ async def test_only_messages_of_the_own_tree_can_be_edited() -> None:
         await child.edit(persons, "changed", sender="c")
     await parent.edit(own.id, "final", sender="p")
     assert [message.text for message in channel.messages] == ["hello", "final"]
-    await child.react(persons, "👍", sender="c")
+    await child.perform("react", persons, "👍", sender="c")
     assert channel.messages[0].reactions == ["👍"]
 
 

@@ -2,11 +2,11 @@
 
 import os
 
-from toolcell.runner.cow import requests
+from toolcell.runner import warm
 from toolcell_sandbox.profile import CellProfile
 
 
 def test_it_leaves_no_descriptor_open() -> None:
     before = os.listdir("/proc/self/fd")
-    requests.rehearse(CellProfile())
+    warm.rehearse_request(CellProfile())
     assert os.listdir("/proc/self/fd") == before
