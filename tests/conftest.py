@@ -16,10 +16,10 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
-from toolcell.fast.switches import OFF
 from toolcell.pool.prewarm import Prewarmer
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
+from toolcell.wire.switches import OFF
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare

@@ -3,10 +3,10 @@
 import warnings
 
 from toolcell.wire.forks import OfOneProcess
+from toolcell.wire.switches import Uncollected
 from toolcell_sandbox.refusal import named
 
 from .errors import UsageError
-from .fast.imports import Uncollected
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import ENDING, Event
 from toolcell.pool.maker import not_made
 from toolcell.pool.pace import PACED
 from toolcell.pool.plan import plan
+from toolcell.pool.reactor import IN_A_ROW_S, QUICK_S
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
 from toolcell_sandbox.errors import SandboxError

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import toolcell
-from toolcell.wire.code import running_code
-from toolcell.wire.messages import VERSION
+from toolcell.wire.messages import VERSION, running_code
 
 
 def code_of(place: str) -> dict[str, str]:
     """The code of an interpreter that finds toolcell there first."""
     program = (
-        f"import sys, json; sys.path.insert(0, {place!r}); from toolcell.wire.code import running_code;"
+        f"import sys, json; sys.path.insert(0, {place!r}); from toolcell.wire.messages import running_code;"
         "print(json.dumps(running_code()))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)

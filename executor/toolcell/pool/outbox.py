@@ -4,8 +4,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from toolcell.fast.pipes import widen
 from toolcell.wire.frames import Buffer
+from toolcell.wire.pipes import widen
 
 IOV_MAX = 64
 

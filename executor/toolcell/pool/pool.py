@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from toolcell.errors import SandboxUnavailableError, UsageError
-from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
-from toolcell.fast.switches import is_on
+from toolcell.pool.reactor import IN_A_ROW_S, QUICK_S
 from toolcell.wire import forks
 from toolcell.wire.budget import Budgets
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
+from toolcell.wire.switches import is_on
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.wire.frames import Buffer
+from toolcell.wire.pipes import PIPE_BYTES
 
 CONTROL: Final = 3
 """A stream socket between the init and the supervisor. Closed in every call process before tool code runs."""

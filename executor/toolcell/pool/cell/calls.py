@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Never, Protocol
 
-from toolcell.fast.pipes import PIPE_BYTES, narrow
 from toolcell.pool.deadlines import Deadlines
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run, unavailable
 from toolcell.wire.budget import Charge
 from toolcell.wire.frames import Buffer, Field, Violation
 from toolcell.wire.messages import Cancel, Exited, Failed, Reply
+from toolcell.wire.pipes import PIPE_BYTES, narrow
 from toolcell.wire.protocol import SupervisorLink
 
 from .channels import Channels

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from toolcell.fast.awake import QUICK_S
 from toolcell.pool.deadlines import Deadlines, Patience
-from toolcell.pool.reactor import Reactor, release
+from toolcell.pool.reactor import QUICK_S, Reactor, release
 from toolcell.pool.rivals import next_power_of_2
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire import forks

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from toolcell.pool.outbox import read_available
-from toolcell.wire.control import recycle
 from toolcell.wire.frames import Buffer, Violation
 from toolcell.wire.messages import BindSession, Exited, Failed, Hello, Ready
-from toolcell.wire.protocol import ControlLink
+from toolcell.wire.protocol import ControlLink, recycle
 
 from .channels import Channels
 

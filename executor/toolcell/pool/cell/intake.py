@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from toolcell.fast.pipes import WIDE_BYTES, widen
 from toolcell.pool.capture import Capture
 from toolcell.pool.outbox import read_available
 from toolcell.pool.reactor import Reactor
@@ -17,6 +16,7 @@ from toolcell.pool.run import Outcome, Run
 from toolcell.wire.budget import MOST_A_BYTE, Account, Ask, Budgets
 from toolcell.wire.frames import Violation
 from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result, SpanEnd, SpanStart
+from toolcell.wire.pipes import WIDE_BYTES, widen
 from toolcell.wire.protocol import SupervisorLink, WireEvent
 
 from .channels import Channels

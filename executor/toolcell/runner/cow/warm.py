@@ -9,7 +9,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, Self, cast
 
-from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.runner import perform
 from toolcell.runner.context import Contexts
 from toolcell.runner.control import InitControl
@@ -18,6 +17,7 @@ from toolcell.runner.loading import Loaded, LoadError
 from toolcell.runner.options import Options, binds_of
 from toolcell.wire.frames import HEADER, Field, WireLimits, encode
 from toolcell.wire.messages import BindSession, Call, Error, Result, to_fields
+from toolcell.wire.pipes import PIPE_BYTES
 from toolcell_sandbox.view import Bind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
