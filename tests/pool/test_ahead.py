@@ -4,8 +4,7 @@ import math
 import time
 from typing import cast
 
-from toolcell.pool.ahead import ForkingAhead
-from toolcell.pool.cell import Cell
+from toolcell.pool.cell import Cell, ForkingAhead
 from toolcell.pool.cell.cell import AHEAD_AFTER_S
 from toolcell.pool.deadlines import Deadlines
 

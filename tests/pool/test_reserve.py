@@ -18,7 +18,7 @@ import pytest
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
-from toolcell.pool import reserve
+from toolcell.pool.ahead import KINDS
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.supervisor import runtime_of
@@ -161,9 +161,9 @@ async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
     pool = runtime_of(supervisor).pool
     with anyio.fail_after(PATIENCE_S):
-        while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
+        while pool.reserve._timer is not None or not all(cell.idle for cell in pool.reserve.cells.values()):
             await anyio.sleep(0.01)
-    return list(pool.prewarmer.reserve.cells.values())
+    return list(pool.reserve.cells.values())
 
 
 async def first_call(
@@ -249,7 +249,7 @@ async def test_one_of_each_kind_is_there(supervisor: Supervisor, tmp_path: Path)
 
     used = await works()
     ready = {cell.pid for cell in await stocked(supervisor)}
-    assert len(ready) == len(used) <= reserve.KINDS
+    assert len(ready) == len(used) <= KINDS
     assert await works() == ready
 
 
@@ -310,13 +310,13 @@ async def starting(supervisor: Supervisor, like: Cell) -> Cell:
     with anyio.fail_after(PATIENCE_S):
         for ready in await stocked(supervisor):
             ready.kill()
-        while pool.prewarmer.reserve.cells:
+        while pool.reserve.cells:
             await anyio.sleep(0.01)
-        pool.prewarmer.want(like.spec)
-        pool.prewarmer.soon()
-        while not pool.prewarmer.reserve.cells:
+        pool.reserve.want(like.spec)
+        pool.reserve.soon()
+        while not pool.reserve.cells:
             await anyio.sleep(0)
-    (coming,) = pool.prewarmer.reserve.cells.values()
+    (coming,) = pool.reserve.cells.values()
     assert coming.starting
     return coming
 
@@ -380,9 +380,9 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
 
         await reads()
         with anyio.fail_after(PATIENCE_S):
-            while not pool.prewarmer.reserve.cells:
+            while not pool.reserve.cells:
                 await anyio.sleep(0)
-        assert list(pool.prewarmer.reserve.cells) == [2]
+        assert list(pool.reserve.cells) == [2]
         if taken:
             await reads()
         assert await stocked(owner) == []
@@ -406,9 +406,9 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
 
         await awaits()
         with anyio.fail_after(PATIENCE_S):
-            while not pool.prewarmer.reserve.cells:
+            while not pool.reserve.cells:
                 await anyio.sleep(0)
-        (coming,) = pool.prewarmer.reserve.cells.values()
+        (coming,) = pool.reserve.cells.values()
         due = coming._watchdog
         assert due is not None
         await anyio.sleep(0.5)
@@ -444,21 +444,21 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
         with anyio.fail_after(PATIENCE_S):
             for ready in await stocked(owner):
                 ready.kill()
-            while pool.prewarmer.reserve.cells:
+            while pool.reserve.cells:
                 await anyio.sleep(0.01)
             (data / "table").unlink()
             for spec in specs:
-                pool.prewarmer.want(spec)
-            pool.prewarmer.soon()
-            while not pool.prewarmer.reserve.cells or pool.prewarmer.is_pending:
+                pool.reserve.want(spec)
+            pool.reserve.soon()
+            while not pool.reserve.cells or pool.reserve._timer is not None:
                 await anyio.sleep(0.001)
-        (coming,) = pool.prewarmer.reserve.cells.values()
+        (coming,) = pool.reserve.cells.values()
         if end == "starts":
             (data / "table").touch()
         else:
             coming.kill()
             with anyio.fail_after(PATIENCE_S):
-                while coming in pool.prewarmer.reserve.cells.values() or not pool.prewarmer.reserve.cells:
+                while coming in pool.reserve.cells.values() or not pool.reserve.cells:
                     await anyio.sleep(0.001)
             (data / "table").touch()
         assert len(await stocked(owner)) == (2 if end == "starts" else 1)
@@ -501,7 +501,7 @@ async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_pat
     (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
     os.kill(waits, signal.SIGKILL)
     with anyio.fail_after(PATIENCE_S):
-        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
+        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.reserve.cells:
             await anyio.sleep(0.01)
     assert (await first_call(supervisor, tmp_path))[0] is not ready
 
@@ -541,7 +541,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
         (ready,) = await stocked(supervisor)
         os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(PATIENCE_S):
-            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
+            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.reserve.cells:
                 await anyio.sleep(0.01)
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
@@ -651,15 +651,15 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
                 for zygote in pool.fleet.zygotes:
                     zygote.kill()
                 await session.call("seen", {"name": "x"}, timeout=0.01)
-        pool.prewarmer.want(cell.spec)
-        pool.prewarmer.soon()
+        pool.reserve.want(cell.spec)
+        pool.reserve.soon()
         await anyio.sleep(0.1)
-        assert not pool.prewarmer.reserve.cells
+        assert not pool.reserve.cells
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
-    runtime_of(supervisor).pool.on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
-    runtime_of(supervisor).pool.on_bound(12345)
+    runtime_of(supervisor).pool.fleet._on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
+    runtime_of(supervisor).pool.fleet._on_bound(12345)
 
 
 async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:

@@ -117,10 +117,11 @@ class Reactor(Protocol):
         ...
 
     def unwatch(self, fd: int) -> None: ...
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic seconds), or never for math.inf. Replaces the last alarm.
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        """The reactor's one alarm: a function that has `on_alarm` called at a moment (time.monotonic seconds), or never
+        for math.inf, instead of at the moment before.
 
-        The first alarm takes a descriptor. Raises SandboxError if none is left.
+        The first moment takes a descriptor. Raises SandboxError if none is left.
         """
         ...
 
@@ -173,15 +174,17 @@ def current_reactor() -> Reactor:
 class _Alarm:
     """One kernel timer (timerfd_create(2)). Event loops round their timeouts up to whole milliseconds."""
 
+    on_alarm: Callable[[], None]
+
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._fd = -1  # created at the first use
         self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
         self._start: Callable[[], None]  # starts the timer for that moment
-        self._on_alarm: Callable[[], None] | None = None
+        self._is_set = False
         self.closed = False
 
-    def set(self, when: float, on_alarm: Callable[[], None]) -> None:
+    def set(self, when: float) -> None:
         if self.closed:
             return
         if self._fd < 0:
@@ -191,7 +194,7 @@ class _Alarm:
             self._reactor.watch(self._fd, self._ring)
         moment = 0.0 if when == math.inf else min(max(when, 1e-9), _LATEST)  # 0 disarms the timer
         seconds = int(moment)
-        self._on_alarm = None if when == math.inf else on_alarm
+        self._is_set = when != math.inf
         _ITIMERSPEC.pack_into(self._moment, 0, 0, 0, seconds, int((moment - seconds) * 1e9))
         try:
             self._start()
@@ -200,8 +203,8 @@ class _Alarm:
             self._reactor.soon(self._set_again)
 
     def _set_again(self) -> None:
-        if self._on_alarm is not None and not self.closed:
-            self._reactor.guarded(None, self._on_alarm)  # early: it finds what is due, and sets the next alarm
+        if self._is_set and not self.closed:
+            self._reactor.guarded(None, self.on_alarm)  # early: it finds what is due, and sets the next alarm
 
     def _ring(self) -> None:
         if self.closed:
@@ -212,9 +215,9 @@ class _Alarm:
             return  # set again after it had expired
         except OSError as error:  # it has expired
             _log.error("a timer could not be read: %s", error)
-        on_alarm, self._on_alarm = self._on_alarm, None
-        if on_alarm is not None:
-            on_alarm()
+        if self._is_set:
+            self._is_set = False
+            self.on_alarm()
 
     def close(self) -> None:
         self.closed = True
@@ -382,8 +385,9 @@ class AsyncioReactor(FaultHandler):
         if not self._loop.is_closed():
             self._loop.remove_reader(fd)
 
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        self._alarm.set(when, on_alarm)
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        self._alarm.on_alarm = on_alarm
+        return self._alarm.set
 
     def waiter(self) -> Waiter[Any]:
         waiter = _FutureWaiter(loop=self._loop)
@@ -514,8 +518,9 @@ class TrioReactor(FaultHandler):
             scope.cancel()
             self._trio.lowlevel.notify_closing(fd)
 
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        self._alarm.set(when, on_alarm)
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        self._alarm.on_alarm = on_alarm
+        return self._alarm.set
 
     def waiter(self) -> Waiter[Any]:
         return _EventWaiter(self._trio.Event())

@@ -27,7 +27,7 @@ import anyio
 
 import toolcell
 from toolcell import Capability, Session, Supervisor, ToolContext, tool
-from toolcell.pool.recovery import Recovery
+from toolcell.pool.fleet import Recovery
 from toolcell.supervisor import runtime_of
 from toolcell.testing.misbehaving import send_random_bytes
 from toolcell_sandbox.kernel import syscalls
