@@ -126,8 +126,8 @@ class Fleet:
         zygote = self._least_busy()
         self._made[cell.id] = cell, zygote
         owes = bool(zygote.asked)
-        zygote.make(message, particulars, cell.child_fds)
-        cell.close_child_ends()
+        zygote.make(message, particulars, cell.channels.theirs)
+        cell.channels.close_child_ends()
         if zygote.patience is None:
             zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))
         elif not owes:

@@ -236,8 +236,13 @@ _add_done_callback: Callable[..., None] = asyncio.Future[Any].add_done_callback
 
 
 class _FutureWaiter(asyncio.Future[Any]):
-    """A future whose task resumes at once if a callback of the reactor sets it. A plain future resumes it in the next
-    turn of the loop, which first polls for events.
+    """A future whose task resumes in the callback of the reactor that sets it: the trick `at_once`.
+
+    A plain future resumes its task in the next turn of the loop, which first polls for events and runs what is ready.
+    This one takes the task's wake-up back before it sets the result, and the reactor runs it when its callback has
+    ended, in the task's context. That is what the loop would do a turn later. It relies on two facts of asyncio that are
+    not documented: a task waits by one `add_done_callback` that has a context, and its wake-up may run in any callback
+    of the loop in which no task runs. `tests/pool/test_reactor.py` holds them on each Python that is supported.
     """
 
     __slots__ = ("reactor", "resume")

@@ -145,14 +145,12 @@ class Cell(Stateful):
         wire_limits = WireLimits.for_results(limits.result_bytes)
         pool.budgets.expect(wire_limits.frame_bytes)
         self._control_link = ControlLink(CONTROL_LIMITS)
-        load = self._control_link.send(
-            load_of(spec, kept=kept, standby=self._standby)
-        )  # Unpackable: nothing is open yet
+        load = self._control_link.send(load_of(spec, kept=kept, standby=self._standby))  # before anything is open
         self._link = SupervisorLink(wire_limits, kept=kept)
         network = not isinstance(spec.profile.reach, NoNetwork)
         self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby, network=network)
         with forks.no_fork:
-            self._channels = channels = Channels(reactor, self)
+            self.channels = channels = Channels(reactor, self)
         self.calls = calls = Calls(
             self,
             channels,
@@ -194,7 +192,7 @@ class Cell(Stateful):
             Action.TEAR_DOWN: self._tear_down,
             Action.STOP_WATCHDOG: self._disarm,
             Action.KILL_INIT: self._kill_init,
-            Action.BURY: self._bury,
+            Action.BURY: partial(self._reactor.guarded, None, self._bury),
         }
 
     def __repr__(self) -> str:
@@ -217,9 +215,6 @@ class Cell(Stateful):
         """End the cell, because one of its steps has raised this."""
         self._reactor.fault(self, error)
 
-    def on_left_to_bury(self) -> None:
-        self._reactor.guarded(None, self._bury)
-
     def on_fault(self, error: Exception) -> None:
         """End the cell. A lost cell and an error are better than a call that never ends."""
         self.calls.lose(error)
@@ -229,15 +224,6 @@ class Cell(Stateful):
             self._kill_init()  # again: the exception left no timer for it
 
     # -- being made ---------------------------------------------------------------------------------------------------
-
-    @property
-    def child_fds(self) -> Sequence[int]:
-        """The descriptors for the cell, in the order that the zygote expects."""
-        return self._channels.theirs
-
-    def close_child_ends(self) -> None:
-        """Close our copies of `child_fds` after the zygote has received them."""
-        self._channels.close_child_ends()
 
     @owned
     def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
@@ -252,7 +238,7 @@ class Cell(Stateful):
 
     @owned
     def _take_listener(self, fd: int) -> None:
-        self.calls.listener = ProxyListener(fd, self._channels, self._deadlines, kept=self._kept)
+        self.calls.listener = ProxyListener(fd, self.channels, self._deadlines, kept=self._kept)
 
     def on_not_spawned(self, failure: Failed) -> None:
         """The zygote could not make the cell."""
@@ -261,11 +247,11 @@ class Cell(Stateful):
 
     def _meet_init(self) -> None:
         self._meter.new_cell(self.pid)
-        self._channels.watch(self._pidfd, self._on_death)
+        self.channels.watch(self._pidfd, self._on_death)
 
     def _on_start_deadline(self) -> None:
         self._pool.hear(self)
-        self._channels.look()
+        self.channels.look()
         if not self.starting:
             return  # it has become ready meanwhile
         late = f"The cell was not ready after {self.spec.profile.limits.start_s:g} s"
@@ -292,12 +278,12 @@ class Cell(Stateful):
     @owned
     def on_bound(self) -> None:
         """The session's paths are in place."""
-        self._channels.look()  # the cell may have died meanwhile; the zygote does not notice
+        self.channels.look()  # the cell may have died meanwhile; the zygote does not notice
         self.on(Event.BOUND)
 
     def _introduce(self) -> None:
         assert self.binding is not None
-        self._channels.to_init.write(self.binding.introduction)
+        self.channels.to_init.write(self.binding.introduction)
         self.binding = None
 
     def snapshot(self) -> Snapshot:
@@ -321,7 +307,7 @@ class Cell(Stateful):
     def check(self, now: float) -> bool:
         """Handle pending events of an idle cell that the loop has not reached. Returns whether it is still free."""
         if now - self.idle_since > JUST_NOW_S:
-            self._channels.look()
+            self.channels.look()
         return self.state is State.READY
 
     def assign(self, run: Run, now: float) -> None:
@@ -333,7 +319,7 @@ class Cell(Stateful):
         buffers = self._link.call(call.id, call.tool, context, call.arguments, run.packed)  # may raise Unpackable
         if not self._standby:  # so the process of this call is asked for now; the call waits in the pipe
             self._process += 1
-            self._channels.to_init.write((recycle(self._process, False),))
+            self.channels.to_init.write((recycle(self._process, False),))
         run.cell = self
         self.calls.send(run, buffers, now)
         self.on(Event.ASSIGNED)  # after the send, to save time: the link has checked that no call is running
@@ -358,7 +344,7 @@ class Cell(Stateful):
         running process is kept, the new one waits until that ends."""
         self._meter.evidence.forked_ahead()
         self._asked = self._process + 1
-        self._channels.to_init.write((recycle(self._asked, False),))
+        self.channels.to_init.write((recycle(self._asked, False),))
 
     def weigh(self, calls: int) -> None:
         """Give the cell's processes together the CPU weight of one process, divided by `calls`, a power of two. Without
@@ -374,7 +360,7 @@ class Cell(Stateful):
         if self._looks_left:
             self._looks_left -= 1  # looks are counted, because none is made while the event loop is held
             if not self._looks_left:
-                self._channels.look()
+                self.channels.look()
                 if self.sweeping:
                     self.kill()
         self.calls.inspect(now)
@@ -394,11 +380,11 @@ class Cell(Stateful):
     def _sweep(self, count: bool = False) -> None:
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
-        self._channels.to_call.clear()
+        self.channels.to_call.clear()
         # If a task waits until no process of the call is left, the account is asked for: `Exited` comes before the next
         # fork, `Ready` only after it.
         waited_for = run is not None and run.gone is not None
-        self._channels.to_init.write((recycle(self._process, count or waited_for),))
+        self.channels.to_init.write((recycle(self._process, count or waited_for),))
         self._looks_left = math.ceil(RECYCLE_S / WATCH_S)
         self._pool.watch()
 
@@ -416,7 +402,7 @@ class Cell(Stateful):
 
     def _on_control(self) -> None:
         """Read the control socket: the init's reports about itself and the call process."""
-        channels, socket = self._channels, self._channels.control.fileno()
+        channels, socket = self.channels, self.channels.control.fileno()
         channels.to_init.flush()
         data = read_available(socket, READ_BYTES)
         if data is None:
@@ -515,11 +501,11 @@ class Cell(Stateful):
 
     def _tear_down(self) -> None:
         self.hurry()
-        self._channels.close_calls()
+        self.channels.close_calls()
         self._arm(TEARDOWN_S, self._on_teardown_deadline)
 
     def _on_teardown_deadline(self) -> None:
-        self._channels.look()
+        self.channels.look()
         self.kill()
 
     def _kill_process(self) -> None:
@@ -567,7 +553,7 @@ class Cell(Stateful):
                 last.callback(release, os.close, self._pidfd)
                 self._pidfd = -1
             last.callback(self._meter.close)
-            last.callback(self._channels.close)
+            last.callback(self.channels.close)
             last.callback(self.calls.close)
             self._early.clear()
             self._disarm()
@@ -621,7 +607,7 @@ class ForkingAhead:
 
 def load_of(spec: CellSpec, *, kept: bool, standby: bool) -> Load:
     """The tools, and how the cell works. A prewarmed cell gets its session later: `introduction_to`."""
-    limits, of_session = spec.profile.limits, _of_session(spec)
+    limits, session = spec.profile.limits, introduction_to(spec, ())
     return Load(
         tools=[cast("Field", dict(tool)) for tool in spec.tools],
         environ=dict(spec.profile.environment(os.environ)),
@@ -632,24 +618,20 @@ def load_of(spec: CellSpec, *, kept: bool, standby: bool) -> Load:
         cpu_s=limits.cpu_s,
         result_bytes=limits.result_bytes,
         file_bytes=limits.file_bytes,
-        **of_session._asdict(),
+        cwd=session.cwd,
+        writable=session.writable,
+        protected=session.protected,
+        session=session.session,
     )
 
 
 def introduction_to(spec: CellSpec, paths: Sequence[Bind]) -> BindSession:
     """The session of a prewarmed cell, and the session's paths in it."""
-    return BindSession([cast("Field", bind.to_wire()) for bind in paths], *_of_session(spec))
-
-
-class _OfSession(NamedTuple):
-    """The fields about the session that both messages share."""
-
-    cwd: str
-    writable: list[Field]
-    protected: list[Field]
-    session: dict[str, Field]
-
-
-def _of_session(spec: CellSpec) -> _OfSession:
     writable = spec.profile.writable
-    return _OfSession(spec.cwd, list(writable), list(spec.profile.protected) if writable else [], dict(spec.session))
+    return BindSession(
+        binds=[cast("Field", bind.to_wire()) for bind in paths],
+        cwd=spec.cwd,
+        writable=[*writable],
+        protected=[*spec.profile.protected] if writable else [],
+        session=dict(spec.session),
+    )

@@ -35,24 +35,6 @@ class Channels:
     `owner` is the cell, which ends if a handler raises. The constructor raises OSError if no descriptor is left.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_epoll",
-        "_handlers",
-        "_owner",
-        "_poll",
-        "_reactor",
-        "_theirs",
-        "_watched",
-        "calls",
-        "control",
-        "frames",
-        "stderr",
-        "stdout",
-        "to_call",
-        "to_init",
-    )
-
     def __init__(self, reactor: Reactor, owner: Owner) -> None:
         with ExitStack() as undo:  # if descriptors run out half-way
             self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -46,21 +46,6 @@ _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED
 class Meter:
     """Measures the calls of one cell. `process` is the call process's pid on the host, 0 if it is unknown."""
 
-    __slots__ = (
-        "_asks_clock",
-        "_at_rest",
-        "_cgroup",
-        "_children_fd",
-        "_cpu_before",
-        "_kept",
-        "_rss_before",
-        "_standby",
-        "_status_fd",
-        "evidence",
-        "process",
-        "reads_clock",
-    )
-
     def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, standby: bool, network: bool) -> None:
         self.evidence = Evidence(cgroup, limits, kept=kept, network=network)
         self.process = 0
@@ -186,24 +171,6 @@ class Meter:
 
 class Evidence:
     """The counters of one cell, for the running call. `new_call` resets them."""
-
-    __slots__ = (
-        "_ahead",
-        "_before",
-        "_cgroup",
-        "_cpu_at_start",
-        "_cpu_of_dead",
-        "_init_pid",
-        "_kept",
-        "_limits",
-        "_most",
-        "_network",
-        "_oom_kills",
-        "_peak",
-        "_peak_at_start",
-        "_refused",
-        "_shares_network",
-    )
 
     def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, network: bool = False) -> None:
         self._cgroup = cgroup

@@ -298,7 +298,7 @@ class Stateful:
         except Exception as error:
             self.fail(error)
             if Action.BURY in left:
-                self.on_left_to_bury()
+                self._do[Action.BURY]()
 
     def takes(self, event: Event) -> bool:
         """Whether the table has a row for the event. A message of the cell without a row is a protocol violation."""
@@ -307,9 +307,6 @@ class Stateful:
     def fail(self, error: Exception) -> None:
         """End the cell, because one of its steps has raised this."""
         raise error
-
-    def on_left_to_bury(self) -> None:
-        """The cell is dead, and an exception came before it was buried."""
 
     @property
     def free(self) -> bool:
