@@ -292,9 +292,9 @@ class Pool:
     def _place(self, run: Run) -> None:
         """Give the call to the free cell of its key that was used last, or queue it.
 
-        The plan decides the same for it, by rules 1 and 2, whoever else waits: no other session can use such a cell, and
-        a call of this session would have it already. The look-up stands here because a kept call takes some 75 µs, and
-        the plan takes 12 µs for one cell, 24 µs for eight.
+        The plan decides the same for it, by rules 1 and 2, whoever else waits: no other session can use such a cell,
+        and a call of this session would have it already. The look-up stands here because a kept call takes some 75 µs,
+        and the plan takes 12 µs for one cell, 24 µs for eight.
         """
         key = run.spec.key
         idle = self._idle.get(key)

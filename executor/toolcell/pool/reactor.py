@@ -240,9 +240,10 @@ class _FutureWaiter(asyncio.Future[Any]):
 
     A plain future resumes its task in the next turn of the loop, which first polls for events and runs what is ready.
     This one takes the task's wake-up back before it sets the result, and the reactor runs it when its callback has
-    ended, in the task's context. That is what the loop would do a turn later. It relies on two facts of asyncio that are
-    not documented: a task waits by one `add_done_callback` that has a context, and its wake-up may run in any callback
-    of the loop in which no task runs. `tests/pool/test_reactor.py` holds them on each Python that is supported.
+    ended, in the task's context. That is what the loop would do a turn later. It relies on two facts of asyncio that
+    are not documented: a task waits by one `add_done_callback` that has a context, and its wake-up may run in any
+    callback of the loop in which no task runs. `tests/pool/test_reactor.py` holds them on each Python that is
+    supported.
     """
 
     __slots__ = ("reactor", "resume")

@@ -200,7 +200,7 @@ class Calls:
         run.ends_at = min(run.ends_at, now + grace_s)
         self._end_at(run, run.ends_at if run.heeds else min(run.ends_at, now + CANCEL_GRACE_S))
 
-    def on_heeds(self, run: Run) -> None:
+    def _on_heeds(self, run: Run) -> None:
         run.heeds = True
         if run.ends_at < math.inf:
             self._end_at(run, run.ends_at)
@@ -244,10 +244,7 @@ class Calls:
             if decoder.sizes or not decoder.begun:
                 self._frame.end()
                 self._frame = None
-        if len(events) == 1 and type(events[0]) is Result and run is not None and self.verdict is None:
-            self.on_answer(Outcome("result", events[0].payload))
-        else:
-            self._take_in(events)
+        self._take_in(events)
         if decoder.begun and self._frame is None and self._paused is None:
             self._begin_large()
         if decoder.begun and not begun and self._cell.state is State.BUSY:
@@ -292,7 +289,7 @@ class Calls:
         elif isinstance(event, Request) and not self._dropping:  # otherwise its process is gone
             run.on_request(event)
         elif isinstance(event, Heeds):
-            self.on_heeds(run)
+            self._on_heeds(run)
         elif isinstance(event, (SpanStart, SpanEnd)):
             run.on_span(event)
 
@@ -325,7 +322,7 @@ class Calls:
                 break
         else:
             if reads == DRAIN_READS:
-                self.on_endless_pipe()
+                self._on_endless_pipe()
         if run is not None and capture.total - capture.relayed > run.limits.output_bytes:
             self.on_exceeded("output")
 
@@ -342,9 +339,9 @@ class Calls:
             return  # otherwise nobody waits for the frame, and its process ends
         if self._decoder.of_report:
             run.pending = run.pending or self._requests.account()
-            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self.read_on)
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self._read_on)
         else:
-            self._frame = self._frames.ask(self._decoder.begun, self.read_on)
+            self._frame = self._frames.ask(self._decoder.begun, self._read_on)
         self._still = 0
         if self._frame.charge is None:
             self._channels.pause()
@@ -352,12 +349,12 @@ class Calls:
     def _pause_for(self, pending: Account) -> bool:
         """Stop reading frames if this account has no room. Returns whether reading is paused."""
         if not self._dropping and self._paused is None and not pending.has_room(MOMENT_BYTES):
-            self._paused = pending.ask(MOMENT_BYTES, self.read_on)
+            self._paused = pending.ask(MOMENT_BYTES, self._read_on)
             self._channels.pause()
         return self._paused is not None
 
     @owned
-    def read_on(self) -> None:
+    def _read_on(self) -> None:
         """Read again: there is room, or the data will be dropped."""
         paused, self._paused = self._paused, None
         if paused is not None:
@@ -378,7 +375,7 @@ class Calls:
         while self._backlog and self._paused is None:
             self._take_in((self._backlog.popleft(),))
         if self._paused is None and self._cell.state is not State.DEAD:
-            self.read_on()
+            self._read_on()
 
     def _stalls(self) -> bool:
         """Whether an incomplete frame holds room that other calls wait for, and no byte of it arrives. Called every
@@ -432,7 +429,7 @@ class Calls:
             self.report(f"protocol violation after the call's end: {violation}")
             self._cell.on(Event.KILLED)
 
-    def on_endless_pipe(self) -> None:
+    def _on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
         self._cell.on(Event.KILLED)
 
@@ -510,7 +507,7 @@ class Calls:
             while self._backlog:
                 self._take_in((self._backlog.popleft(),))
             if self._channels.is_paused:
-                self.read_on()
+                self._read_on()
             ready = self._channels.ready()
             if self._channels.stdout in ready:
                 self._capture(self._channels.stdout, self.stdout, DRAIN_READS)
@@ -525,7 +522,7 @@ class Calls:
         for _ in range(DRAIN_READS):
             if not self.on_frames() or self._channels.closed:
                 return
-        self.on_endless_pipe()
+        self._on_endless_pipe()
 
     # -- the end of a call --------------------------------------------------------------------------------------------
 
@@ -591,7 +588,7 @@ class Calls:
         """Reset for the next call of the process that stays. A frame that it has partly sent stays too."""
         self._link.next_kept_call()
         if self._paused is not None:
-            self.read_on()
+            self._read_on()
         if self._received > PIPE_BYTES:
             narrow(self._channels.frames)
         if self._sent > PIPE_BYTES:
