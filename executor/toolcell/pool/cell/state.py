@@ -38,7 +38,7 @@ Each line of the picture has a state, its events, and the state to which each le
     DYING ─ died → DEAD
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -291,13 +291,13 @@ class Stateful:
             self.state, actions = TABLE[self.state, event]
         except KeyError:
             raise Impossible(f"{event.value!r} cannot happen to a cell that is {self.state.value}") from None
-        left: Iterator[Action] = iter(actions)
+        left = iter(actions)
         try:
             for action in left:
                 self._do[action]()
         except Exception as error:
             self.fail(error)
-            if Action.BURY in left:
+            if Action.BURY in tuple(left):
                 self._do[Action.BURY]()
 
     def takes(self, event: Event) -> bool:
