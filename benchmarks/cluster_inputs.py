@@ -72,7 +72,7 @@ async def measured(workspace: Path, seconds: float, sessions: int) -> CostInputs
     """Measure a supervisor of this machine, for so many seconds, with so many parked sessions. Takes root, because an
     ordinary user may not read the memory of cells."""
     async with Supervisor([echo], journal=Forgetful(), max_cells=2 * CELLS) as supervisor:
-        runtime_of(supervisor).pool.prewarmer.enabled = False  # each cell is made for its session
+        runtime_of(supervisor).pool.reserve.enabled = False  # each cell is made for its session
         active = await _opened(supervisor, workspace, "first", 2)
         await _called(active)
         held, before_s = _pool_bytes(), _cpu_s(of_the_pool())

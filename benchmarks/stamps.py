@@ -14,8 +14,7 @@ from toolcell.dispatch import conclude
 from toolcell.dispatch.validate import Validator
 from toolcell.pool.cell import Cell
 from toolcell.pool.cell.calls import Calls
-from toolcell.pool.cell.channels import Channels
-from toolcell.pool.outbox import Outbox
+from toolcell.pool.cell.channels import Channels, Outbox
 from toolcell.pool.pool import Pool
 from toolcell.pool.run import Run
 from toolcell.pool.zygote import ZygoteProcess

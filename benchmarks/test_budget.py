@@ -162,7 +162,7 @@ async def _noted_starts(rounds: int, workspace: Path, *, ahead: bool) -> tuple[l
     with noting() as notes:
         async with Supervisor(tools=[stamps]) as supervisor:
             check_whole(supervisor)
-            runtime_of(supervisor).pool.prewarmer.enabled = ahead
+            runtime_of(supervisor).pool.reserve.enabled = ahead
             for _ in range(3 + rounds):
                 notes.taken.clear()
                 session = await supervisor.open_session("main", workspace=workspace)

@@ -47,7 +47,7 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
         async with Supervisor(tools=base_tools()) as supervisor, Supervisor(tools=base_tools()) as other:
             check_whole(supervisor)
             check_whole(other)
-            runtime_of(other).pool.prewarmer.enabled = False
+            runtime_of(other).pool.reserve.enabled = False
             cases = [
                 Case(APART, "ours", first_calls(supervisor, workspace, rest=True)),
                 Case(BEHIND, "ours", first_calls(supervisor, workspace, rest=False)),

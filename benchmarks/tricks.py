@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from toolcell.fast.switches import TRICKS, VARIABLE
+from toolcell.wire.switches import TRICKS, VARIABLE
 
 PROGRAM = """
 import json, statistics, tempfile, time

@@ -16,10 +16,10 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
-from toolcell.fast.switches import OFF
-from toolcell.pool.prewarm import Prewarmer
+from toolcell.pool.ahead import Reserve
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
+from toolcell.wire.switches import OFF
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
@@ -202,7 +202,7 @@ def nothing_ahead() -> Iterator[None]:
     """For modules whose sessions were seen to take no cell that was made ahead: none is made. Each takes as much
     processor time as the calls of most tests."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Prewarmer, "want", lambda _self, _spec: None)
+        monkeypatch.setattr(Reserve, "want", lambda _self, _spec: None)
         yield
 
 
@@ -298,7 +298,7 @@ async def shared(
     """A supervisor for all tests of a module, with the tools of its list TOOLS. It makes no cells ahead of their
     sessions: they would come and go in tests of other supervisors, which look for what those leave behind."""
     async with Supervisor(request.module.TOOLS, **({"profiles": small_profiles()} | options)) as supervisor:
-        runtime_of(supervisor).pool.prewarmer.enabled = False
+        runtime_of(supervisor).pool.reserve.enabled = False
         yield supervisor
 
 

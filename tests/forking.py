@@ -12,8 +12,8 @@ import sys
 
 gc.disable()  # as toolcell.runner.__main__ does
 
-from toolcell.fast.switches import is_on  # noqa: E402
 from toolcell.runner import cheap_forks  # noqa: E402
+from toolcell.wire.switches import is_on  # noqa: E402
 
 if is_on("fork_handlers"):
     cheap_forks.keep_back()

@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from toolcell.fast.switches import OFF
 from toolcell.pool import zygote
+from toolcell.wire.switches import OFF
 
 from .watched import handed_on
 

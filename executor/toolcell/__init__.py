@@ -166,7 +166,7 @@ if TYPE_CHECKING:
     from .dispatch.hooks import Deny, Hook
     from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
-    from .pool.recovery import SupervisorStatus
+    from .pool.interface import SupervisorStatus
     from .request_help import artifacts_text, instructions_of, preload_memory
     from .runtime.tasks import CallTask, TaskStatus
     from .session import Session
@@ -251,7 +251,7 @@ _HOMES = {
     "toolcell.rules.policy": "Explanation Policy PolicyRule TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.store.journal.journal": "Journal RecentJournal Record",
-    "toolcell.pool.recovery": "SupervisorStatus",
+    "toolcell.pool.interface": "SupervisorStatus",
     "toolcell.rules.profile": "Profile",
     "toolcell.runtime.tasks": "CallTask TaskStatus",
     "toolcell.session": "Session",

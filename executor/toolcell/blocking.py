@@ -45,7 +45,7 @@ from .backends.threads import in_thread
 from .dispatch.reports import OnLog, in_callers_context
 from .dispatch.streams import StreamName
 from .errors import UsageError
-from .pool.recovery import SupervisorStatus
+from .pool.interface import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
 from .telemetry.tracing import Telemetry
@@ -53,10 +53,9 @@ from .telemetry.tracing import Telemetry
 __all__ = ["Session", "Supervisor", "preload_memory"]
 
 if TYPE_CHECKING:
+    from toolcell.pool.interface import Cluster
     from toolcell.runtime.batch import AnyCall, BatchResult
     from toolcell_tools.exports import Export
-
-    from .pool.calling import Cluster
 
 R = TypeVar("R")
 T = TypeVar("T")

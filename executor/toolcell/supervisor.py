@@ -3,10 +3,10 @@
 import warnings
 
 from toolcell.wire.forks import OfOneProcess
+from toolcell.wire.switches import Uncollected
 from toolcell_sandbox.refusal import named
 
 from .errors import UsageError
-from .fast.imports import Uncollected
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from toolcell.pool.interface import Cluster
     from toolcell.rules.circuit_breaker import CircuitBreaker
     from toolcell.rules.concurrency import Concurrency
     from toolcell.rules.limits import UsageLimits
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-    from .pool.calling import Cluster
-    from .pool.recovery import SupervisorStatus
+    from .pool.interface import SupervisorStatus
     from .runtime.runtime import Runtime
     from .runtime.tasks import CallTask
     from .session import Session

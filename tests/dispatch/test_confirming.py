@@ -5,8 +5,7 @@ from typing import cast
 from toolcell.dispatch.confirming import pending
 from toolcell.dispatch.execute import Ran
 from toolcell.dispatch.route import Route
-from toolcell.pool.capture import Captured
-from toolcell.pool.run import NOTHING_USED, Outcome
+from toolcell.pool.run import NOTHING_USED, Captured, Outcome
 
 
 def test_a_call_that_waits_for_an_answer_shows_what_it_printed() -> None:

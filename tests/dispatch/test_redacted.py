@@ -3,8 +3,7 @@
 import pytest
 
 from toolcell.dispatch.redacted import type_only
-from toolcell.pool.capture import Captured
-from toolcell.pool.run import Outcome
+from toolcell.pool.run import Captured, Outcome
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from anyio.abc import TaskGroup
 from tests.helpers import PATIENCE_S
 
 from toolcell.dispatch.turnstile import PATIENCE, Queue, Turnstile
-from toolcell.pool.pace import PACED
+from toolcell.pool.plan import PACED
 
 pytestmark = pytest.mark.anyio
 

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from toolcell.pool import maker as maker_module
 from toolcell.pool.cell import Cell, CellOwner, Snapshot
-from toolcell.pool.cell.interface import Binding
+from toolcell.pool.cell.cell import Binding
 from toolcell.pool.cell.state import WITH_CALL, Action, Event, State, Stateful
 from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
@@ -59,8 +60,9 @@ class FakeCell(Stateful):
 
     def __init__(self, id: int, slot: int, spec: CellSpec, *given: Any, cgroup: None, standby: bool) -> None:
         super().__init__()
+        self._do = {action: partial(self._carry_out, action) for action in Action}
         self.id, self.slot, self.spec, self.cgroup = id, slot, spec, cgroup
-        self.pool: CellOwner[Cell] = given[2]
+        self.pool: CellOwner = given[2]
         self.calls = self  # it is its own calls as well
         self.run: Run | None = None
         self.verdict: Outcome | None = None
@@ -74,30 +76,29 @@ class FakeCell(Stateful):
         self.done: list[Action] = []
         self._kept_state = False  # whether its kept process has had a call
 
-    def on(self, event: Event) -> None:
+    def _carry_out(self, action: Action) -> None:
         own = cast("Cell", self)
-        for action in self._machine.on(event):
-            self.done.append(action)
-            match action:
-                case Action.OFFER:
-                    self.idle_since = time.monotonic()
-                    self.pool.on_idle(own)
-                case Action.ASK_FOR_PATHS:
-                    self.pool.on_lacking(own)
-                case Action.CONCLUDE if self.run is not None:
-                    run, self.run = self.run, None
-                    run.end(self.verdict or Outcome(ending="lost"), time.monotonic())
-                    self.verdict = None
-                    if run.exclusive:
-                        self.pool.on_call_ended(run)
-                case Action.INTRODUCE:
-                    self.binding = None
-                case Action.EXCUSE:
-                    self.failure = None
-                case Action.BURY:
-                    self.pool.on_dead(own, None if self.binding is not None else self.failure)
-                case _:
-                    pass
+        self.done.append(action)
+        match action:
+            case Action.OFFER:
+                self.idle_since = time.monotonic()
+                self.pool.on_idle(own)
+            case Action.ASK_FOR_PATHS:
+                self.pool.on_lacking(own)
+            case Action.CONCLUDE if self.run is not None:
+                run, self.run = self.run, None
+                run.end(self.verdict or Outcome(ending="lost"), time.monotonic())
+                self.verdict = None
+                if run.exclusive:
+                    self.pool.on_call_ended(run)
+            case Action.INTRODUCE:
+                self.binding = None
+            case Action.EXCUSE:
+                self.failure = None
+            case Action.BURY:
+                self.pool.on_dead(own, None if self.binding is not None else self.failure)
+            case _:
+                pass
 
     # -- what a test says ---------------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class FakeCell(Stateful):
         self.verdict = Outcome(ending="result")
         self.on(Event.KEPT_ANSWER if self.spec.key.kept_tool else Event.ANSWERED)
 
-    def fail(self, step: str) -> None:
+    def refuse(self, step: str) -> None:
         """Its zygote could not make it."""
         self.failure = Failed(step, "It failed.", "", "Try again.")
         self.on(Event.NOT_SPAWNED)
@@ -193,7 +194,7 @@ class FakeFleet:
     def __bool__(self) -> bool:
         return self.lives
 
-    def make(self, cell: FakeCell, request: maker_module.CellRequest) -> None:
+    def make(self, cell: FakeCell, message: object, particulars: object) -> None:
         self.asked.append(cell)
 
     def bind(self, cell: FakeCell, paths: Sequence[Bind]) -> None:
@@ -231,7 +232,9 @@ class FakeReactor(FaultHandler):
     def stay_awake(self, until: float) -> None:
         self.awake_until.append(until)
 
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None: ...
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        return lambda when: None
+
     def waiter(self) -> FakeWaiter:
         return FakeWaiter()
 
@@ -244,7 +247,7 @@ class FakePool:
     def __init__(self, **options: Any) -> None:
         self.reactor, self.fleet = FakeReactor(), FakeFleet()
         self.pool = Pool(cast("Reactor", self.reactor), **({"max_cells": 4, "standby": False} | options))
-        self.pool.fleet = self.pool.maker.zygotes = cast("Fleet", self.fleet)
+        self.pool.fleet = self.pool.maker.fleet = cast("Fleet", self.fleet)
         self.pool._open = True
         self._serial = 0
 

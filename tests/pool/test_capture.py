@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.pool.capture import EMPTY, Capture, Captured
+from toolcell.pool.run import EMPTY, Capture, Captured
 
 
 @given(st.lists(st.binary(max_size=400), max_size=30), st.integers(1, 200))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.pool.pace import PACED, Pace
+from toolcell.pool.plan import PACED, Pace
 
 
 def test_there_is_no_estimate_before_enough_calls_were_taken() -> None:

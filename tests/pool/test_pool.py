@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolcell.fast.awake import IN_A_ROW_S, QUICK_S
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import ENDING, Event
 from toolcell.pool.maker import not_made
-from toolcell.pool.pace import PACED
-from toolcell.pool.plan import plan
+from toolcell.pool.plan import PACED, plan
+from toolcell.pool.reactor import IN_A_ROW_S, QUICK_S
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
 from toolcell_sandbox.errors import SandboxError
@@ -178,7 +177,7 @@ def test_sessions_that_flood_leave_places_in_the_queue_to_others() -> None:
 def test_a_cell_that_cannot_be_made_ends_the_calls_that_wait_for_it() -> None:
     pool = FakePool()
     run = pool.call(spec())
-    pool.starting().fail("enter")
+    pool.starting().refuse("enter")
     assert run.ending == "unavailable" and repr(pool) == "<Pool [cells: none · calls: 0 queued]>"
 
 
@@ -198,7 +197,7 @@ def test_a_cell_that_cannot_go_on_after_a_call_makes_way_for_another() -> None:
 def test_a_cell_whose_zygote_is_gone_costs_the_call_that_waits_for_it_nothing() -> None:
     pool = FakePool()
     run = pool.call(spec())
-    pool.pool.on_orphaned(pool.starting().id)
+    pool.starting().orphan()
     assert run.ending == "" and repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
     pool.starting().start()
     assert run.served_by is pool.starting()

@@ -1,6 +1,6 @@
 """Which sessions make calls, for turns, places and CPU weights."""
 
-from toolcell.pool.rivals import RIVAL_S, Rivals, next_power_of_2
+from toolcell.pool.pool import RIVAL_S, Rivals, next_power_of_2
 
 
 def test_a_session_alone_has_no_rival() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from toolcell.pool.capture import Capture, Captured
+from toolcell.pool.run import Capture, Captured
 from toolcell.runner import live_output as relay_module
 from toolcell.runner.link import Link
 from toolcell.runner.live_output import SNAPSHOT_BYTES, Relay

@@ -1,11 +1,10 @@
-"""The messages on the control socket, in the encoding of this process. `fast/test_frames.py` compares encodings."""
+"""The messages on the control socket, in the encoding of this process. `test_by_hand.py` compares encodings."""
 
 import pytest
 
-from toolcell.wire.control import exited, ready, recycle, recycled
 from toolcell.wire.frames import WireLimits, encode
 from toolcell.wire.messages import VERSION, Exited, Hello, Ready, to_fields
-from toolcell.wire.protocol import ControlLink
+from toolcell.wire.protocol import ControlLink, exited, ready, recycle, recycled
 
 
 @pytest.mark.parametrize("process", [1, 127, 128, 65_536, 2**32 - 1])

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.wire.values import json_values
 
-from toolcell.wire.elements import more_elements_than
-from toolcell.wire.frames import Field, WireLimits, decode
+from toolcell.wire.frames import Field, WireLimits, decode, more_elements_than
 from toolcell.wire.messages import from_fields
 
 fuzzed = settings(max_examples=80, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

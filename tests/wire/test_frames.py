@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import msgpack
 import pytest
 
-from toolcell.wire.elements import more_elements_than
 from toolcell.wire.frames import (
     HEADER,
     REQUEST,
@@ -19,6 +18,7 @@ from toolcell.wire.frames import (
     WireLimits,
     decode,
     encode,
+    more_elements_than,
 )
 from toolcell.wire.messages import Call, Result, to_fields
 from toolcell_tools.encode import MAX_CONTAINERS, MAX_DEPTH, MAX_ELEMENTS, encode_json

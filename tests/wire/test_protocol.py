@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 
-from toolcell.wire.control import recycle
 from toolcell.wire.frames import (
     HEADER,
     REPLY_BYTES,
@@ -54,6 +53,7 @@ from toolcell.wire.protocol import (
     LocalProtocolError,
     SupervisorLink,
     WireEvent,
+    recycle,
     result_fits,
 )
 from toolcell.wire.sequence import Stage

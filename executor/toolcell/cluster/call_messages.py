@@ -4,8 +4,7 @@ import os
 from typing import Any, Final, cast
 
 from toolcell.dispatch.serving import SessionRun
-from toolcell.pool.cell.terms import context_of
-from toolcell.pool.run import Run
+from toolcell.pool.run import Run, context_of
 from toolcell.sessions.grants import code_roots
 from toolcell.wire.frames import packed
 from toolcell_sandbox.profile import CellProfile

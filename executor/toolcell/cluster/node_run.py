@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
 from toolcell.dispatch.services import Services
-from toolcell.pool.capture import Capture
-from toolcell.pool.run import NOTHING_USED, CellSpec, Outcome
+from toolcell.pool.run import NOTHING_USED, Capture, CellSpec, Outcome
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.changes import CallChanges, ListedChanges
 from toolcell.sessions.protection import Watch
@@ -57,7 +56,7 @@ class RunOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The part of the session that `pool.cell.terms.context_of` reads."""
+    """The part of the session that `pool.run.context_of` reads."""
 
     config: Mapping[str, Any]
     values: Mapping[str, Any]

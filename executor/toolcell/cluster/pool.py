@@ -11,10 +11,9 @@ import anyio
 
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
-from toolcell.pool.calling import PoolHost
 from toolcell.pool.deadlines import Deadline, Deadlines
+from toolcell.pool.interface import PoolHost, SupervisorStatus
 from toolcell.pool.reactor import Waiter
-from toolcell.pool.recovery import SupervisorStatus
 from toolcell.pool.run import UNRECORDED, UNRECORDED_CURE, CellKey, Outcome, Run
 from toolcell.store.journal import Record
 from toolcell.wire import forks
@@ -57,7 +56,7 @@ LEAVE_S = 3.0
 
 
 class ClusterPool:
-    """Runs `Run`s on the nodes of a cluster. `toolcell.pool.calling.CallPool` has the contract."""
+    """Runs `Run`s on the nodes of a cluster. `toolcell.pool.interface.CallPool` has the contract."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class ClusterPool:
         self._min_nodes = min_nodes
         self._reopens = reopens
         self._sent = None if sent is None else SentTrees(sent, host, self._on_sent, self._on_not_sent)
-        self._deadlines = Deadlines(lambda when: host.reactor.set_alarm(when, self._ring))
+        self._deadlines = Deadlines(host.reactor.alarm(self._ring))
         placed_writes = {Capability.MEMORY_WRITE} if MEMORY in self._terms.placed else set[Capability]()
         self._acting = frozenset({Capability.NET, *placed_writes})
         """The grants with which a call may have a lasting effect through its node."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
-from toolcell.pool.calling import CallPool, PoolHost
+from toolcell.pool.interface import CallPool, PoolHost
 from toolcell.rules import misuse
 from toolcell_sandbox.refusal import named
 

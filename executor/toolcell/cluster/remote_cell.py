@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from toolcell.pool.capture import EMPTY, Capture, Captured
-from toolcell.pool.cell.intake import KEEP_OUTPUT_BYTES, MOMENT_BYTES
-from toolcell.pool.run import Ending, Outcome, Run, ServingCalls, ServingCell
+from toolcell.pool.cell.calls import KEEP_OUTPUT_BYTES, MOMENT_BYTES
+from toolcell.pool.run import EMPTY, Capture, Captured, Ending, Outcome, Run, ServingCalls, ServingCell
 from toolcell.sessions.changes import ListedChanges
 from toolcell.sessions.protection import Watch
 from toolcell.wire.budget import Account, Ask, Charge

@@ -19,7 +19,7 @@ A handle request of a call, from the tool to its answer:
 
 - `runner/handles.py`: a method of a handle that `brokered` made, for example `ctx.memory.search`
 - `runner/link.py`: `Link.request` sends `Request`, and waits
-- `pool/cell/intake.py`: `Intake._on_frame`
+- `pool/cell/calls.py`: `Calls._on_frame`
 - `dispatch/serving.py`: `SessionRun.on_request` starts a task, `SessionRun._serve`
 - `sessions/broker.py`: `serve` looks it up in the call's table, and calls the backend
 - `dispatch/answering.py`: `reply`

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pydantic
 
-from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.processes import MOST_LOCKS, MOST_LOCKS_OF_MANY
-from toolcell.pool.run import Outcome, Used
+from toolcell.pool.run import EMPTY, Captured, Outcome, Used
 from toolcell.rules.call import ToolCall
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of

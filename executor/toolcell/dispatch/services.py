@@ -11,7 +11,7 @@ import anyio
 
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.pool.calling import CallPool
+from toolcell.pool.interface import CallPool
 from toolcell.pool.reactor import Reactor
 from toolcell.rules.limits import UsageMeter
 from toolcell.rules.pages import ALL

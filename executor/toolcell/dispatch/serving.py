@@ -13,9 +13,8 @@ import anyio
 
 from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
-from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
-from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.pool.run import Capture, CellSpec, Outcome, Run
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction, without_secrets
 from toolcell.sessions import broker

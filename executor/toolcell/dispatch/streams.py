@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 import anyio
 
 from toolcell.backends.threads import STREAMS, NoThread
-from toolcell.pool.capture import Capture
+from toolcell.pool.run import Capture
 from toolcell.wire.budget import Charge
 from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact

@@ -7,8 +7,7 @@ from typing import Final
 
 import anyio
 
-from toolcell.pool.pace import Pace
-from toolcell.pool.plan import least_wait_s, may_queue
+from toolcell.pool.plan import Pace, least_wait_s, may_queue
 
 __all__ = ["Queue", "Turnstile"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, final
 
 from toolcell.errors import UsageError
-from toolcell.fast.switches import is_on
 from toolcell.wire.budget import MOST_VALUES
 from toolcell.wire.frames import packed
+from toolcell.wire.switches import is_on
 from toolcell_tools.encode import WIDE_BITS, encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable

@@ -4,29 +4,27 @@
 |---|---|
 | `plan` | decides which call runs where; it does nothing |
 | `pool` | queues calls and does what `plan` decided |
-| `run`, `calling` | a call in the pool and its outcome; the pool as its supervisor uses it |
-| `maker` | makes cells, with a slot each (`slots`: uids and cgroups) |
-| `fleet` | keeps the zygotes (`zygote`), and starts new ones for those that die (`recovery`) |
-| `reserve`, `prewarm` | prewarmed cells, and when they are made |
-| `ahead` | when the process for a cell's next call is forked |
-| `deadlines` | the one way to arm a timer |
-| `rivals`, `pace` | which sessions make calls; how fast the queue moves |
+| `run` | a call in the pool, what it prints and how it ends |
+| `interface` | the pool as its supervisor uses it |
+| `maker` | makes cells, with a slot each: a uid and a cgroup |
+| `fleet` | keeps the zygotes (`zygote`), and starts new ones for those that die |
+| `ahead` | prewarmed cells, and when they are made |
 | `cell` | one cell; its life is a table |
-| `outbox`, `capture` | bytes that wait on their way to a cell, and of what it prints |
+| `processes` | what the processes of a call use, where no cgroup counts it |
+| `deadlines` | the one way to arm a timer |
 | `reactor` | what differs between asyncio and trio |
 
 A new cell, from the queue to its first call:
 
 - `pool/plan.py`: `plan` says `Spawn`
 - `pool/pool.py`: `Pool._spawn`, for a session that no cell of the reserve fits
-- `pool/maker.py`: `Maker.new_cell`, with a slot and an open `Cell`; then `Maker.ask_for`
+- `pool/maker.py`: `Maker.make`, with a slot and an open `Cell`
 - `pool/fleet.py`: `Fleet.make`, by the least busy zygote
 - `pool/zygote.py`: `ZygoteProcess.make` sends `MakeCell`
 - `runner/zygote.py`: `Zygote.on_cell` forks, or takes the prespawned cell, and answers `CellMade`
 - `runner/init.py`: `main`, when the cell is locked down; then `Init.run` forks the standby and sends `Ready`
-- `pool/pool.py`: `Pool.on_spawned`, for `CellMade`
-- `pool/cell/control.py`: `CellControl.on_readable`, for `Ready`
-- `pool/cell/cell.py`: `Cell.on_process`, then `Cell._offer`
+- `pool/fleet.py`: `Fleet._on_spawned`, for `CellMade`
+- `pool/cell/cell.py`: `Cell._on_control`, for `Ready`; `Cell.on_process`, then `Cell._offer`
 - `pool/pool.py`: `Pool.on_idle` gives it the first call
 
 A deadline that comes while the call runs:

@@ -3,21 +3,21 @@
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.wire.messages import Failed
+from toolcell.wire.messages import Failed, MakeCell
 from toolcell.workplaces.record import RunRecord
+from toolcell_sandbox.messages import Particulars
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
 from .cell import Cell
 from .deadlines import Deadline, Deadlines, Patience
-from .maker import CellRequest
-from .reactor import Reactor
-from .recovery import Recovery, SupervisorStatus
+from .interface import SupervisorStatus
+from .reactor import Reactor, release
 from .run import SOON_S, Outcome
 from .zygote import GRACE_S, ZygoteProcess
 
@@ -25,26 +25,11 @@ _log = logging.getLogger("toolcell.pool")
 MOST_ASKED = 32  # unanswered requests to one zygote; its socket holds some hundred
 BUSY_ZYGOTE = 2  # unanswered requests with which another zygote is started
 STUCK_S = 20.0  # a zygote answers within milliseconds; after this silence it was stopped, or hangs
+RESTARTS: Final = 5  # setbacks after which the next zygote is started at once
+FIRST_PAUSE_S: Final = 0.25  # about as long as a start takes; doubled with each setback
+MOST_PAUSE_S: Final = 10.0  # a start takes 0.33 s of a core, so at worst 3 % of one core are lost
+HEALTHY_S: Final = 10.0  # after so long without a setback, while zygotes lived, earlier setbacks are forgotten
 _now = time.monotonic
-
-
-class FleetOwner(Protocol):
-    """The pool, as the fleet sees it."""
-
-    def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None: ...
-    def on_bound(self, id: int) -> None: ...
-    def on_failed(self, id: int, failure: Failed) -> None: ...
-    def on_orphaned(self, id: int) -> None:
-        """The zygote of this cell is gone, before or after it made the cell."""
-        ...
-
-    def on_capacity(self) -> None:
-        """More cells can be requested."""
-        ...
-
-    def on_pause(self) -> None:
-        """There is no zygote, and the next one is started at `resumes_at`."""
-        ...
 
 
 class Fleet:
@@ -52,29 +37,38 @@ class Fleet:
 
     def __init__(
         self,
-        pool: FleetOwner,
         reactor: Reactor,
         deadlines: Deadlines,
         record: RunRecord,
         *,
+        on_not_bound: Callable[[Cell, Failed], None],
+        on_capacity: Callable[[], None],
+        on_pause: Callable[[], None],
         size: int = 0,
         allow_missing: frozenset[str] = frozenset(),
         preload: Sequence[str] | None = None,
     ) -> None:
         """`size` is the most zygotes, 0 for a number that fits the machine. `preload` are the libraries that most cells
-        will need, None for all that a zygote knows."""
+        will need, None for all that a zygote knows.
+
+        `on_not_bound` is called for a prewarmed cell whose session's paths could not be put in place, `on_capacity`
+        when more cells can be requested, and `on_pause` when there is no zygote and the next is started at
+        `resumes_at`.
+        """
         self.report = SandboxReport((), "rootless")
         self.zygotes: list[ZygoteProcess] = []
         self.size = size or max(1, min(4, os.cpu_count() or 1))
         self.resumes_at = 0.0  # if there is no zygote
-        self._pool = pool
+        self._on_not_bound = on_not_bound
+        self._on_capacity = on_capacity
+        self._on_pause = on_pause
         self._reactor = reactor
         self._deadlines = deadlines
         self._record = record
         self._allow_missing = allow_missing
         self._preload = preload
         self._open = False  # whether dead zygotes are replaced
-        self._maker_of: dict[int, ZygoteProcess] = {}
+        self._made: dict[int, tuple[Cell, ZygoteProcess]] = {}  # the living cells, each with its zygote
         self._recovery = Recovery()
         self._resuming: Deadline | None = None
         self._lost_at = 0.0  # the last death of a zygote
@@ -114,8 +108,7 @@ class Fleet:
             zygote.close(max(0.0, until - _now()))
 
     def _new(self, report: Mapping[str, object] | None) -> ZygoteProcess:
-        pool = self._pool
-        zygote = ZygoteProcess(self._reactor, self._on_spawned, pool.on_bound, pool.on_failed, self._on_lost)
+        zygote = ZygoteProcess(self._reactor, self._on_spawned, self._on_bound, self._on_failed, self._on_lost)
         zygote.start(report, self._allow_missing, self._preload)
         self.zygotes.append(zygote)
         self._record.process(zygote.pid)
@@ -128,12 +121,13 @@ class Fleet:
         """Whether another cell can be requested now."""
         return bool(self.zygotes) and len(self._next().asked) < MOST_ASKED
 
-    def make(self, cell: Cell, request: CellRequest) -> None:
-        """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
-        zygote = self._maker_of[cell.id] = self._least_busy()
+    def make(self, cell: Cell, message: MakeCell, particulars: Particulars) -> None:
+        """Ask for a cell. `particulars` are for the cell only. Raises Unpackable or OSError if this cannot be sent."""
+        zygote = self._least_busy()
+        self._made[cell.id] = cell, zygote
         owes = bool(zygote.asked)
-        zygote.make(request.message, request.particulars, cell.child_fds)
-        cell.close_child_ends()
+        zygote.make(message, particulars, cell.channels.theirs)
+        cell.channels.close_child_ends()
         if zygote.patience is None:
             zygote.patience = Patience(self._deadlines, STUCK_S, partial(self._on_silence, zygote))
         elif not owes:
@@ -141,11 +135,11 @@ class Fleet:
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
         """Have these paths put in place in a prewarmed cell. Raises as `make` does."""
-        self._maker_of[cell.id].bind(cell.id, paths)
+        self._made[cell.id][1].bind(cell.id, paths)
 
     def forget(self, id: int) -> None:
         """Forget a cell that is gone."""
-        self._maker_of.pop(id, None)
+        self._made.pop(id, None)
 
     def _next(self) -> ZygoteProcess:
         return min(self.zygotes, key=lambda each: (not each.has_started, len(each.asked)))
@@ -164,19 +158,37 @@ class Fleet:
         return zygote
 
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
-        zygote = self._maker_of.get(id)
         self._record.process(pid)
-        self._pool.on_spawned(id, pid, pidfd, listener)  # this may find the cell dead, and forget it
-        if zygote is not None and len(zygote.asked) == MOST_ASKED - 1:
-            self._pool.on_capacity()
+        if id not in self._made:
+            _log.error("a zygote has made the cell %d, which is given up: it ends with its control socket", id)
+            for fd in (pidfd, listener) if listener >= 0 else (pidfd,):
+                release(os.close, fd)
+            return
+        cell, zygote = self._made[id]
+        cell.on_spawned(pid, pidfd, listener)
+        if len(zygote.asked) == MOST_ASKED - 1:
+            self._on_capacity()
+
+    def _on_bound(self, id: int) -> None:
+        if id in self._made:  # otherwise it has died since
+            self._made[id][0].on_bound()
+
+    def _on_failed(self, id: int, failure: Failed) -> None:
+        """A cell could not be made, or its session's paths could not be put in place."""
+        if id not in self._made:
+            return  # it has died since
+        cell = self._made[id][0]
+        if cell.binding is None:
+            cell.on_not_spawned(failure)
+        else:
+            self._on_not_bound(cell, failure)
 
     # -- zygotes that die or hang -------------------------------------------------------------------------------------
 
     def hear(self, id: int) -> None:
         """Read what the zygote of this cell has sent."""
-        zygote = self._maker_of.get(id)
-        if zygote is not None:
-            zygote.look()
+        if id in self._made:
+            self._made[id][1].look()
 
     def _on_silence(self, zygote: ZygoteProcess) -> None:
         """End a zygote that has said nothing for `STUCK_S` seconds, and owes an answer."""
@@ -214,8 +226,8 @@ class Fleet:
         try:
             self.start_at(self._recovery.on_death(_now()))
         finally:
-            for id in [id for id, maker in self._maker_of.items() if maker is zygote]:
-                self._pool.on_orphaned(id)
+            for cell in [cell for cell, maker in self._made.values() if maker is zygote]:
+                cell.orphan()
 
     def start_at(self, when: float) -> None:
         """Start a zygote at `when`, or now. Until then, calls that have no time to wait are ended."""
@@ -228,7 +240,7 @@ class Fleet:
         self.resumes_at = when
         self._resuming = self._deadlines.at(when, self._start)
         if not self.zygotes:
-            self._pool.on_pause()
+            self._on_pause()
 
     def _start(self) -> None:
         self._resuming = None
@@ -240,4 +252,42 @@ class Fleet:
             _log.error("%s", error)
             self.start_at(max(_now() + SOON_S, self._recovery.on_setback(_now(), str(error))))
             return
-        self._pool.on_capacity()
+        self._on_capacity()
+
+
+class Recovery:
+    """Decides when a dead zygote is replaced: at once, or after a growing pause. Pure: times in, times out.
+
+    A setback is a zygote's death or a failed start. Times are time.monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        self.problem = ""  # the last one, "" after `HEALTHY_S` without one
+        self._recent = 0
+        self._pause_s = 0.0
+        self._well_since = 0.0  # the last setback, or the start after its pause
+
+    def on_death(self, now: float) -> float:
+        """Note a zygote's death. Returns when the next zygote may be started."""
+        self.deaths += 1
+        return self.on_setback(now, "A zygote, the process that makes cells, has ended.")
+
+    def on_setback(self, now: float, problem: str) -> float:
+        """Note a setback. Returns when the next zygote may be started."""
+        self._forget(now)
+        self.problem = problem
+        self._recent += 1
+        if self._recent > RESTARTS:
+            self._pause_s = min(MOST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
+        self._well_since = now + self._pause_s
+        return self._well_since
+
+    def problem_now(self, now: float) -> str:
+        """The last problem, "" if it is over."""
+        self._forget(now)
+        return self.problem
+
+    def _forget(self, now: float) -> None:
+        if self._recent and now - self._well_since >= HEALTHY_S:
+            self._recent, self._pause_s, self.problem = 0, 0.0, ""

@@ -39,6 +39,8 @@ shared-memory switches (Choudhury and Hahne, 1998). So sessions that flood leave
 MOST_PLACES: Final = 2
 """The most places that a session leaves to others: one for a quiet session, and another for a session that begins to
 flood the pool, which would otherwise take the place of the quiet one."""
+PACED: Final = 20  # so many calls must have been taken before there is an estimate
+PACE_SHARE: Final = 0.05  # of the last time in the mean time between two of them
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -284,6 +286,11 @@ def has_places(left: int, awaited: Iterable[str], idle: Mapping[str, int], activ
     return places >= MOST_PLACES or places >= sum(1 for _ in quiet)
 
 
+def is_crowded(cells: int, room: Room, awaited: Sized) -> bool:
+    """Whether places may be missing, so that `gives_way` must be asked. Each call of a busy pool asks this."""
+    return cells > room.cells - MOST_PLACES and len(awaited) > 1
+
+
 def gives_way(cell: Snapshot, cells: Iterable[Snapshot], room: Room, awaited: Iterable[str], waiting: Set[str]) -> bool:
     """Whether a cell that has just become idle must end to leave a place to another session (rule 6 of the plan). A
     kept process never must, because its state would be lost. `waiting` are the sessions with waiting calls."""
@@ -357,6 +364,29 @@ def _row_of(run: Waiting) -> object:
     """The row of a call, of which one call runs at a time: the word of its `exclusive`, or the key of its kept process;
     None for a call that is in no row."""
     return run.exclusive or (run.spec.key if run.spec.key.kept_tool else None)
+
+
+class Pace:
+    """The mean time between two calls that are taken from a queue, while others wait: a moving average."""
+
+    __slots__ = ("_number", "_taken_at", "mean_s")
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self._number = 0
+        self._taken_at = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough calls were taken for an estimate."""
+        return self._number >= PACED
+
+    def take(self, now: float, *, is_last: bool) -> None:
+        """Note that a call is taken. After the last one, nothing waits."""
+        if self._taken_at:
+            self._number += 1
+            self.mean_s += (now - self._taken_at - self.mean_s) * max(1 / self._number, PACE_SHARE)
+        self._taken_at = 0.0 if is_last else now
 
 
 def least_wait_s(session_id: str, queues: Mapping[str, Sized], pace_s: float) -> float:

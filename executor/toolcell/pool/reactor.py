@@ -12,6 +12,7 @@ import ctypes
 import logging
 import math
 import os
+import resource
 import select
 import socket
 import struct
@@ -22,13 +23,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import anyio
 
-from toolcell.fast.awake import Awake
-from toolcell.fast.switches import is_on
 from toolcell.wire import forks
+from toolcell.wire.switches import is_on
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
@@ -117,10 +117,11 @@ class Reactor(Protocol):
         ...
 
     def unwatch(self, fd: int) -> None: ...
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic seconds), or never for math.inf. Replaces the last alarm.
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        """The reactor's one alarm: a function that has `on_alarm` called at a moment (time.monotonic seconds), or never
+        for math.inf, instead of at the moment before.
 
-        The first alarm takes a descriptor. Raises SandboxError if none is left.
+        The first moment takes a descriptor. Raises SandboxError if none is left.
         """
         ...
 
@@ -173,15 +174,17 @@ def current_reactor() -> Reactor:
 class _Alarm:
     """One kernel timer (timerfd_create(2)). Event loops round their timeouts up to whole milliseconds."""
 
+    on_alarm: Callable[[], None]
+
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._fd = -1  # created at the first use
         self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
         self._start: Callable[[], None]  # starts the timer for that moment
-        self._on_alarm: Callable[[], None] | None = None
+        self._is_set = False
         self.closed = False
 
-    def set(self, when: float, on_alarm: Callable[[], None]) -> None:
+    def set(self, when: float) -> None:
         if self.closed:
             return
         if self._fd < 0:
@@ -191,7 +194,7 @@ class _Alarm:
             self._reactor.watch(self._fd, self._ring)
         moment = 0.0 if when == math.inf else min(max(when, 1e-9), _LATEST)  # 0 disarms the timer
         seconds = int(moment)
-        self._on_alarm = None if when == math.inf else on_alarm
+        self._is_set = when != math.inf
         _ITIMERSPEC.pack_into(self._moment, 0, 0, 0, seconds, int((moment - seconds) * 1e9))
         try:
             self._start()
@@ -200,8 +203,8 @@ class _Alarm:
             self._reactor.soon(self._set_again)
 
     def _set_again(self) -> None:
-        if self._on_alarm is not None and not self.closed:
-            self._reactor.guarded(None, self._on_alarm)  # early: it finds what is due, and sets the next alarm
+        if self._is_set and not self.closed:
+            self._reactor.guarded(None, self.on_alarm)  # early: it finds what is due, and sets the next alarm
 
     def _ring(self) -> None:
         if self.closed:
@@ -212,9 +215,9 @@ class _Alarm:
             return  # set again after it had expired
         except OSError as error:  # it has expired
             _log.error("a timer could not be read: %s", error)
-        on_alarm, self._on_alarm = self._on_alarm, None
-        if on_alarm is not None:
-            on_alarm()
+        if self._is_set:
+            self._is_set = False
+            self.on_alarm()
 
     def close(self) -> None:
         self.closed = True
@@ -233,8 +236,14 @@ _add_done_callback: Callable[..., None] = asyncio.Future[Any].add_done_callback
 
 
 class _FutureWaiter(asyncio.Future[Any]):
-    """A future whose task resumes at once if a callback of the reactor sets it. A plain future resumes it in the next
-    turn of the loop, which first polls for events.
+    """A future whose task resumes in the callback of the reactor that sets it: the trick `at_once`.
+
+    A plain future resumes its task in the next turn of the loop, which first polls for events and runs what is ready.
+    This one takes the task's wake-up back before it sets the result, and the reactor runs it when its callback has
+    ended, in the task's context. That is what the loop would do a turn later. It relies on two facts of asyncio that
+    are not documented: a task waits by one `add_done_callback` that has a context, and its wake-up may run in any
+    callback of the loop in which no task runs. `tests/pool/test_reactor.py` holds them on each Python that is
+    supported.
     """
 
     __slots__ = ("reactor", "resume")
@@ -266,6 +275,64 @@ class _FutureWaiter(asyncio.Future[Any]):
         assert self.resume is not None
         wake, context = self.resume
         context.run(wake, self)
+
+
+QUICK_S: Final = 0.0002
+"""The longest that a loop is kept awake for one answer, in seconds. A kept process that does next to nothing answers in
+a quarter of that. The loop stays awake only for a process that answered its last call within this time."""
+IN_A_ROW_S: Final = 0.001
+"""A loop is kept awake only for a call that begins within this time after the last one, in seconds."""
+_LOOK_S: Final = 0.05
+MOST_SWITCHES: Final = 50.0
+"""A core is contended if the loop's thread is preempted more often than so many times in a second, counted every
+`_LOOK_S`. Then the loop sleeps. Polling would take time from other programs, and the kernel favours threads that slept.
+"""
+IS_ON: Final = is_on("stay_awake")
+_now = time.monotonic
+
+
+class Awake:
+    """Keeps an asyncio loop awake: while the answer of a kept process is about to arrive, it polls instead of sleeping.
+    A process that sleeps for some microseconds pays more for falling asleep and waking up than for the wait, and its
+    next instructions run slowly, because they are no longer in the core's caches.
+
+    It stays awake `until` a moment (time.monotonic seconds). The loop serves all else meanwhile: this only adds turns
+    to it. With a single core nothing is done, because the answer has to come from that core.
+    """
+
+    __slots__ = ("_is_calm", "_is_turning", "_look_at", "_looked_at", "_loop", "_switches", "until")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.until = 0.0
+        self._loop = loop
+        self._is_turning = False
+        self._is_calm = False
+        self._look_at = self._looked_at = 0.0
+        self._switches = 0
+        if not IS_ON or len(os.sched_getaffinity(0)) == 1:
+            self._look_at = math.inf
+
+    def stay(self, until: float) -> None:
+        """Keep the loop awake until then, unless other programs want the core. The waiter sets `until` to 0 when
+        the answer arrives."""
+        if until > self._look_at:
+            self._look(until)
+        if self._is_calm:
+            self.until = until
+            if not self._is_turning:
+                self._is_turning = True
+                self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turning = _now() < self.until
+        if self._is_turning:
+            self._loop.call_soon(self._turn)
+
+    def _look(self, now: float) -> None:
+        """Look how often the kernel has taken the core from this thread since the last look (getrusage(2))."""
+        switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        self._is_calm = switches - self._switches <= MOST_SWITCHES * (now - self._looked_at)
+        self._switches, self._looked_at, self._look_at = switches, now, now + _LOOK_S
 
 
 class _AsyncioTask(asyncio.Task[None]):
@@ -324,8 +391,9 @@ class AsyncioReactor(FaultHandler):
         if not self._loop.is_closed():
             self._loop.remove_reader(fd)
 
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        self._alarm.set(when, on_alarm)
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        self._alarm.on_alarm = on_alarm
+        return self._alarm.set
 
     def waiter(self) -> Waiter[Any]:
         waiter = _FutureWaiter(loop=self._loop)
@@ -456,8 +524,9 @@ class TrioReactor(FaultHandler):
             scope.cancel()
             self._trio.lowlevel.notify_closing(fd)
 
-    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        self._alarm.set(when, on_alarm)
+    def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
+        self._alarm.on_alarm = on_alarm
+        return self._alarm.set
 
     def waiter(self) -> Waiter[Any]:
         return _EventWaiter(self._trio.Event())

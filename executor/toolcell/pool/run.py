@@ -1,4 +1,4 @@
-"""A call on its way through the pool, and how it ended."""
+"""A call on its way through the pool: its cell's key and spec, what it prints, and how it ended."""
 
 import math
 import time
@@ -17,7 +17,6 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bound
 
-from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
 
@@ -114,6 +113,18 @@ NOTHING_USED: Used = {
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """One stream's capture. `text` is the head and the tail, with the number of omitted bytes between them."""
+
+    text: str = ""
+    total_bytes: int = 0
+    omitted_bytes: int = 0
+
+
+EMPTY = Captured()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
 
@@ -151,6 +162,63 @@ def unavailable(failure: Failed) -> Outcome:
         cure=failure.cure[:FAILURE_CHARS],
         retry_after_s=SOON_S if failure.step in _PASSING else None,
     )
+
+
+class Capture:
+    """Takes a stream piece by piece, and keeps at most `keep_bytes` of it."""
+
+    __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "keep_bytes", "relayed", "total")
+
+    def __init__(self, keep_bytes: int) -> None:
+        self.keep_bytes = keep_bytes
+        self._tail_bytes = keep_bytes // 3  # the start of an output is worth most, then its end
+        self._head_bytes = keep_bytes - self._tail_bytes
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+        self.relayed = 0  # bytes that commands printed, which the limit on output does not count
+
+    def feed(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._head_bytes - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data and self._tail_bytes:
+            self._tail += data[-self._tail_bytes :]
+            if len(self._tail) > self._tail_bytes:
+                del self._tail[: -self._tail_bytes]
+
+    def relay(self, data: bytes, skipped: int) -> None:
+        """Take what a command printed, after `skipped` bytes that were not sent."""
+        self.relayed += skipped + len(data)
+        if skipped:
+            self.total += skipped
+            self._head_bytes = len(self._head)  # later bytes are not part of the head
+            self._tail.clear()
+        self.feed(data)
+
+    def kept(self) -> bytes:
+        """The bytes that are kept: all of them if `total` is at most `keep_bytes`."""
+        return bytes(self._head + self._tail)
+
+    def take(self) -> Captured:
+        """The bytes that were captured since the last take."""
+        if not self.total:
+            return EMPTY
+        omitted = self.total - len(self._head) - len(self._tail)
+        head = self._head.decode("utf-8", "replace")
+        tail = self._tail.decode("utf-8", "replace")
+        gap = f"\n[{omitted:,} of {self.total:,} bytes left out]\n" if omitted else ""
+        captured = Captured(head + gap + tail, self.total, omitted)
+        self.clear()
+        return captured
+
+    def clear(self) -> None:
+        self._head.clear()
+        self._tail.clear()
+        self._head_bytes = self.keep_bytes - self._tail_bytes
+        self.total = self.relayed = 0
 
 
 class ServingCalls(Protocol):
@@ -307,3 +375,25 @@ class Run(ABC):
         """End all work for the call, which is over. Called before the caller gets the outcome. Returns whether some
         tasks have not ended yet; they must run before the caller's task.
         """
+
+
+def context_of(run: Run, now: float) -> dict[str, Field]:
+    """The context of a call: the facts that the cell does not know yet."""
+    context: dict[str, Field] = {"remaining_s": run.deadline_at - now}
+    call, session = run.sent, run.sent.session
+    if session is not None:
+        if session.config:
+            context["config"] = dict(session.config)
+        if session.values:
+            context["values"] = session.values
+        if session.invocation_id:
+            context["invocation_id"] = session.invocation_id
+    if call.attempt > 1:
+        context["attempt"] = call.attempt
+    if run.preview:
+        context["preview"] = True
+    if run.confirm is not None:
+        context["confirm"] = run.confirm
+    if run.trace is not None:
+        context["trace"] = run.trace
+    return context

@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from typing import IO, cast
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.fast.switches import OFF, VARIABLE
 from toolcell.wire import forks
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import HEADER, Field, Unpackable
@@ -34,6 +33,7 @@ from toolcell.wire.messages import (
     Started,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
+from toolcell.wire.switches import OFF, VARIABLE
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.messages import Particulars, Paths, sealed
 from toolcell_sandbox.profile import CellProfile

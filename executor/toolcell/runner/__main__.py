@@ -5,7 +5,7 @@ import sys
 
 gc.disable()  # imported modules stay; garbage collection would take a tenth of the import time
 
-from toolcell.fast.switches import is_on  # noqa: E402
+from toolcell.wire.switches import is_on  # noqa: E402
 
 from . import cheap_forks  # noqa: E402
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
-from toolcell.fast.switches import is_on
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import BindSession, Call, Error
+from toolcell.wire.switches import is_on
 from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.landlock import call_layer

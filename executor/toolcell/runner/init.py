@@ -19,10 +19,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
-from toolcell.fast.switches import is_on
-from toolcell.wire.control import exited, ready, recycled
 from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
+from toolcell.wire.protocol import exited, ready, recycled
+from toolcell.wire.switches import is_on
 from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError

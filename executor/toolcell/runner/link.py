@@ -9,8 +9,6 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from toolcell.fast.pipes import PIPE_BYTES, widen
-from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
 from toolcell.wire.messages import (
     Call,
@@ -26,8 +24,10 @@ from toolcell.wire.messages import (
     SpanEnd,
     SpanStart,
 )
+from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
+from toolcell.wire.switches import is_on
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 from toolcell_tools.handles import OPERATIONS, may_act

@@ -15,7 +15,6 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple, Self, cast
 
-from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.runner import perform
 from toolcell.runner.context import Contexts
 from toolcell.runner.control import Options, binds_of, packed, unpacked
@@ -23,6 +22,7 @@ from toolcell.runner.link import Link
 from toolcell.runner.loading import Loaded, LoadError
 from toolcell.wire.frames import HEADER, Field, WireLimits, encode
 from toolcell.wire.messages import BindPaths, BindSession, Call, Error, PathsBound, Prepare, Result, Started, to_fields
+from toolcell.wire.pipes import PIPE_BYTES
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.profile import CellProfile

@@ -21,7 +21,6 @@ from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import NoReturn, cast
 
-from toolcell.fast.switches import is_on
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import HEADER, Field, WireLimits, encode
 from toolcell.wire.messages import (
@@ -37,6 +36,7 @@ from toolcell.wire.messages import (
     to_fields,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
+from toolcell.wire.switches import is_on
 from toolcell_sandbox.binding import Door, bring
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity

@@ -29,9 +29,9 @@ from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services, agent_facts
 from toolcell.errors import UsageError
-from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.capacity import default_max_cells, default_max_connections
 from toolcell.pool.cell import Cell
+from toolcell.pool.interface import CallPool, PoolHost
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
 from toolcell.rules import misuse

@@ -12,7 +12,7 @@ from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
-from toolcell.pool.calling import Cluster
+from toolcell.pool.interface import Cluster
 from toolcell.rules import misuse
 from toolcell.rules.circuit_breaker import CircuitBreaker
 from toolcell.rules.concurrency import Concurrency

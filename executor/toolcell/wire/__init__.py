@@ -1,5 +1,13 @@
 """Bytes in, events out: the protocol between our processes. No socket, no clock, no thread.
 
-`frames` splits and decodes the byte stream, `messages` gives each frame a type, `sequence` has the permitted order, and
-`protocol` has the ends of the channels. `control` packs the control messages of each call.
+| module | what it does |
+|---|---|
+| `frames` | splits and decodes the byte stream, within limits |
+| `messages` | gives each frame a type |
+| `sequence` | the permitted order of messages |
+| `protocol` | the ends of the channels; the frames that are packed and read by hand |
+| `budget` | bounds the bytes that wait in the supervisor |
+| `pipes` | the capacity of a pipe, which both ends change |
+| `forks` | what a forked child of the program drops |
+| `switches` | the tricks for speed, and which of them are on |
 """

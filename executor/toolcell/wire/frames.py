@@ -12,8 +12,6 @@ from typing import Final, Self, cast
 
 import msgpack
 
-from .elements import more_elements_than
-
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
 _FIRST = 0x90  # msgpack fixarray, the first byte of every message
@@ -28,9 +26,9 @@ _LARGE = 1024 * 1024  # above this, header and body are two buffers (writev(2)),
 REQUEST = 20  # a kind of message that may hold bytes: the body that a tool sends to the web
 OUTPUT = 21  # the other such kind: what a command of the call has printed
 _WITH_BYTES = frozenset((REQUEST, OUTPUT))
-_REPORTS = frozenset((18, 19, 23, 24, *_WITH_BYTES, *range(0xCC, 0xD4)))
-"""The second byte of a body, which is the kind, in progress, logs, spans, requests and output. Also the first bytes of
-longer encodings of integers, because a cell may write any kind with one."""
+_REPORTS = frozenset((*range(18, 32), *range(0xCC, 0xD4)))
+"""The second byte of a body, which is the kind, in messages of a call process before its result, such as a request.
+Also the first bytes of longer encodings of integers, because a cell may write any kind with one."""
 _NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 
 _IN_PIECES = 64 * 1024  # a longer frame arrives in several reads
@@ -243,6 +241,61 @@ def _deeper_than(value: list[Field], limit: int) -> bool:
             return False
         level = deeper
     return True
+
+
+# msgpack calls its hooks only when a container is complete. So nested containers of a million elements each could fill
+# the memory before a hook could refuse them. Their headers are counted first, which bounds the cost of decoding.
+
+_LENGTH_BYTES: Final = {
+    **dict.fromkeys((0xC4, 0xD9), 1),  # bin8, str8
+    **dict.fromkeys((0xC5, 0xDA, 0xDC, 0xDE), 2),  # bin16, str16, array16, map16
+    **dict.fromkeys((0xC6, 0xDB, 0xDD, 0xDF), 4),  # bin32, str32, array32, map32
+}
+_PAST_ANY_END: Final = 1 << 40  # ext types and 0xc1: msgpack stops there, so what follows costs nothing
+
+
+def _bytes_of(tag: int) -> int:
+    """The bytes of an element whose first byte gives its size, that byte included; 0 if a length follows."""
+    if tag in _LENGTH_BYTES:
+        return 0
+    if 0xA0 <= tag <= 0xBF:  # fixstr
+        return 1 + (tag & 0x1F)
+    if tag in (0xC1, 0xC7, 0xC8, 0xC9) or 0xD4 <= tag <= 0xD8:
+        return _PAST_ANY_END
+    return {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}.get(tag, 1)
+
+
+_BYTES: Final = tuple(_bytes_of(tag) for tag in range(256))
+
+
+def more_elements_than(limit: int, body: bytes | memoryview) -> bool:
+    """Whether the containers of `body` declare more than `limit` elements in all: array items and map pairs."""
+    end = len(body)
+    if end <= limit:  # an element has at least one byte
+        return False
+    count, due, at = 0, 1, 0  # `due`: values that the headers so far have announced
+    while due and at < end:
+        tag = body[at]
+        due -= 1
+        size = _BYTES[tag]
+        if size:
+            at += size
+            if 0x80 <= tag <= 0x9F:  # fixmap, fixarray
+                size = tag & 0x0F
+                count += size
+                due += size if tag & 0x10 else 2 * size
+        else:
+            start = at + 1
+            at = start + _LENGTH_BYTES[tag]
+            size = int.from_bytes(body[start:at], "big")
+            if tag >= 0xDC:  # array16 to map32
+                count += size
+                due += size if tag <= 0xDD else 2 * size
+            else:
+                at += size
+        if count > limit:
+            return True
+    return False
 
 
 _unpack = cast("Callable[..., list[Field]]", msgpack.unpackb)  # the result is checked: it may be any type

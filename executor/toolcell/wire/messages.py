@@ -1,4 +1,4 @@
-"""The messages between our processes, each a named tuple, and the table of the fields that each frame must have.
+"""The messages between our processes: each a named tuple, whose annotations are the types that its frame must have.
 
 A frame is `[kind, *fields]`. Kinds below 16 go into a cell, and 16 to 31 come from a call process. Kinds 32 to 63 are
 for the control socket between the supervisor and the cell's init, 64 and above for the zygote's socket. No call process
@@ -7,7 +7,8 @@ has access to these two sockets.
 
 from collections.abc import Callable, Mapping
 from itertools import product
-from typing import Final, NamedTuple
+from types import UnionType
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from toolcell_tools.returned import DISPLAY_TEXT_CHARS
 
@@ -16,7 +17,33 @@ from .frames import OUTPUT, REQUEST, Field, Violation
 VERSION: Final = 7
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
+Types = frozenset[type]
+M = TypeVar("M", bound=tuple[Any, ...])
+SHAPES: Final[dict[int, tuple[type["Message"], tuple[Types, ...]]]] = {}
+"""From a frame's kind to its class and the types that each field may have."""
+KIND_OF: Final[dict[type["Message"], int]] = {}
 
+
+def _kind(number: int) -> Callable[[type[M]], type[M]]:
+    """Give a message its kind. Its annotations are the types of its fields on the wire."""
+
+    def register(cls: type[M]) -> type[M]:
+        message = cast("type[Message]", cls)
+        KIND_OF[message] = number
+        SHAPES[number] = message, tuple(map(_types_of, cls.__annotations__.values()))
+        return cls
+
+    return register
+
+
+def _types_of(hint: Any) -> Types:
+    """The types of decoded values that an annotation allows: an integer is a float, too."""
+    if isinstance(hint, UnionType):
+        return Types().union(*map(_types_of, get_args(hint)))
+    return Types((int, float)) if hint is float else Types((get_origin(hint) or hint,))
+
+
+@_kind(1)
 class Call(NamedTuple):
     """Run a tool. `seq` numbers the calls of one cell; every answer repeats it.
 
@@ -33,6 +60,7 @@ class Call(NamedTuple):
     arguments: dict[str, Field]
 
 
+@_kind(2)
 class Cancel(NamedTuple):
     """The call must end: its caller has gone, or its session closes. The tool may read `ctx.cancelled` before it is
     killed."""
@@ -41,6 +69,7 @@ class Cancel(NamedTuple):
     reason: str
 
 
+@_kind(3)
 class Reply(NamedTuple):
     """The broker's answer to a handle request: `value` is the result, or the message of a refusal."""
 
@@ -50,6 +79,7 @@ class Reply(NamedTuple):
     value: Field
 
 
+@_kind(16)
 class Result(NamedTuple):
     """The call's result; the first terminal frame (this or `Error`) wins.
 
@@ -61,6 +91,7 @@ class Result(NamedTuple):
     payload: dict[str, Field]
 
 
+@_kind(17)
 class Error(NamedTuple):
     """The runner reports that the call failed. `reason` is in `REASONS`. The supervisor adds facts and limits."""
 
@@ -70,12 +101,14 @@ class Error(NamedTuple):
     data: dict[str, Field]
 
 
+@_kind(18)
 class Progress(NamedTuple):
     seq: int
     message: str
     fraction: float | None
 
 
+@_kind(19)
 class Log(NamedTuple):
     seq: int
     level: str
@@ -83,6 +116,7 @@ class Log(NamedTuple):
     fields: dict[str, Field]
 
 
+@_kind(REQUEST)
 class Request(NamedTuple):
     """A handle operation for the broker, such as `memory.search`."""
 
@@ -92,6 +126,7 @@ class Request(NamedTuple):
     arguments: dict[str, Field]
 
 
+@_kind(OUTPUT)
 class Output(NamedTuple):
     """What a command of the call has printed to `stream` (1 is stdout, 2 is stderr), after `skipped` bytes that were
     not sent."""
@@ -102,12 +137,14 @@ class Output(NamedTuple):
     data: bytes
 
 
+@_kind(22)
 class Heeds(NamedTuple):
     """The tool has read `ctx.cancelled` for the first time in this call, so it gets time to clean up."""
 
     seq: int
 
 
+@_kind(23)
 class SpanStart(NamedTuple):
     """The tool has begun the step `span`, a number from 1 that counts up in each call. `parent` is the step around it,
     or 0. `at_ns` is the wall clock in nanoseconds since 1970."""
@@ -120,6 +157,7 @@ class SpanStart(NamedTuple):
     attributes: dict[str, Field]
 
 
+@_kind(24)
 class SpanEnd(NamedTuple):
     """The step `span` has ended. `error` is the name of the exception that left it, or ""."""
 
@@ -129,12 +167,14 @@ class SpanEnd(NamedTuple):
     error: str
 
 
+@_kind(32)
 class Hello(NamedTuple):
     """The cell's first message on its control socket, after lockdown and self-test, before it loads the tools."""
 
     version: int
 
 
+@_kind(33)
 class Failed(NamedTuple):
     """The cell could not be made: the failed step, with the sandbox mechanism and the remedy if there are any."""
 
@@ -144,6 +184,7 @@ class Failed(NamedTuple):
     cure: str
 
 
+@_kind(34)
 class Ready(NamedTuple):
     """No process of earlier calls is left. If `waiting`, the call process of this number waits for its call. Otherwise
     it was the last one, and the next is forked on request.
@@ -155,6 +196,7 @@ class Ready(NamedTuple):
     waiting: bool
 
 
+@_kind(35)
 class Exited(NamedTuple):
     """The account of a call process that ended by itself, or whose `Recycle` asked for it: the exit code (or minus the
     signal), and the kernel's counts of CPU seconds and peak memory in bytes."""
@@ -165,6 +207,7 @@ class Exited(NamedTuple):
     max_rss_bytes: int
 
 
+@_kind(48)
 class Load(NamedTuple):
     """The cell's tools, its way of working, and its session.
 
@@ -189,16 +232,7 @@ class Load(NamedTuple):
     session: dict[str, Field]
 
 
-class BindSession(NamedTuple):
-    """A prewarmed cell's session, whose paths are in place: `binds` are `Bind.to_wire`. The rest is as in `Load`."""
-
-    binds: list[Field]
-    cwd: str
-    writable: list[Field]
-    protected: list[Field]
-    session: dict[str, Field]
-
-
+@_kind(49)
 class Recycle(NamedTuple):
     """With the number of the present call process: its call is over. Kill the call's processes, clean up, and make the
     next standby. With `account`, the init reports by `Exited` what the call process used, when no other process of the
@@ -211,6 +245,18 @@ class Recycle(NamedTuple):
     account: bool
 
 
+@_kind(50)
+class BindSession(NamedTuple):
+    """A prewarmed cell's session, whose paths are in place: `binds` are `Bind.to_wire`. The rest is as in `Load`."""
+
+    binds: list[Field]
+    cwd: str
+    writable: list[Field]
+    protected: list[Field]
+    session: dict[str, Field]
+
+
+@_kind(64)
 class Prepare(NamedTuple):
     """The first message to a zygote. `report` is the sandbox report of another zygote, None for the first one, which
     probes. `preload` are the libraries that its cells will need, None for all that it knows. `system` are the paths
@@ -222,6 +268,7 @@ class Prepare(NamedTuple):
     system: list[Field]
 
 
+@_kind(65)
 class MakeCell(NamedTuple):
     """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr. A sixth is a memory
     file with the `Particulars`, all that belongs to its session. Only the cell reads it, because later cells inherit
@@ -242,6 +289,7 @@ class MakeCell(NamedTuple):
     owners: list[Field]
 
 
+@_kind(66)
 class BindPaths(NamedTuple):
     """Mount paths of these owners in an unbound cell. A memory file with the `Paths`, outermost first, comes with this
     message. Only the zygote's doorkeeper reads it."""
@@ -250,6 +298,7 @@ class BindPaths(NamedTuple):
     owners: list[Field]
 
 
+@_kind(80)
 class Started(NamedTuple):
     """The zygote's first message: its sandbox report, and the code that it runs, by name."""
 
@@ -257,6 +306,7 @@ class Started(NamedTuple):
     code: dict[str, Field]
 
 
+@_kind(81)
 class CellsRefused(NamedTuple):
     """The zygote's only message: cells cannot be made here. The fields are those of `Failed`."""
 
@@ -266,6 +316,7 @@ class CellsRefused(NamedTuple):
     cure: str
 
 
+@_kind(82)
 class CellMade(NamedTuple):
     """A cell's init has started. Its pidfd comes with this message, and the listening socket of its proxy, if any."""
 
@@ -273,12 +324,14 @@ class CellMade(NamedTuple):
     pid: int
 
 
+@_kind(83)
 class PathsBound(NamedTuple):
     """The paths of a `BindPaths` are in place."""
 
     id: int
 
 
+@_kind(84)
 class CellFailed(NamedTuple):
     """A cell could not be made, or its session's paths could not be mounted. The other fields are those of `Failed`."""
 
@@ -291,37 +344,6 @@ class CellFailed(NamedTuple):
 
 AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
 """The mechanisms that forking ahead requires. Without them, the running call could reach the waiting process."""
-
-
-Message = (
-    Call
-    | Cancel
-    | Reply
-    | Result
-    | Error
-    | Progress
-    | Log
-    | Request
-    | Output
-    | Heeds
-    | SpanStart
-    | SpanEnd  # on a call process's pipes
-    | Hello
-    | Failed
-    | Ready
-    | Exited
-    | Load
-    | Recycle
-    | BindSession  # on the control socket
-    | Prepare
-    | MakeCell
-    | BindPaths
-    | Started
-    | CellsRefused
-    | CellMade
-    | PathsBound
-    | CellFailed  # on the zygote's socket
-)
 
 
 def display_of(output: Field) -> Field:
@@ -358,48 +380,35 @@ REASONS: Final = frozenset(
     }
 )
 
-_Types = frozenset[type]
-_int: _Types = frozenset({int})
-_str: _Types = frozenset({str})
-_bytes: _Types = frozenset({bytes})
-_map: _Types = frozenset({dict})
-_list: _Types = frozenset({list})
-_bool: _Types = frozenset({bool})
-_number: _Types = frozenset({int, float})
-_none: _Types = frozenset({type(None)})
-_any: _Types = frozenset({type(None), bool, int, float, str, bytes, list, dict})
-_Shape = tuple[type[Message], tuple[_Types, ...]]
-
-SHAPES: Final[Mapping[int, _Shape]] = {
-    1: (Call, (_int, _str, _str, _map, _map)),
-    2: (Cancel, (_int, _str)),
-    3: (Reply, (_int, _int, _bool, _any)),
-    16: (Result, (_int, _map)),
-    17: (Error, (_int, _str, _str, _map)),
-    18: (Progress, (_int, _str, _number | _none)),
-    19: (Log, (_int, _str, _str, _map)),
-    REQUEST: (Request, (_int, _int, _str, _map)),
-    OUTPUT: (Output, (_int, _int, _int, _bytes)),
-    22: (Heeds, (_int,)),
-    23: (SpanStart, (_int, _int, _int, _str, _int, _map)),
-    24: (SpanEnd, (_int, _int, _int, _str)),
-    32: (Hello, (_int,)),
-    33: (Failed, (_str, _str, _str, _str)),
-    34: (Ready, (_int, _bool)),
-    35: (Exited, (_int, _int, _number, _int)),
-    48: (Load, (_list, _map, _str, _bool, _bool, _bool, _number, _int, _int, _str, _list, _list, _map)),
-    49: (Recycle, (_int, _bool)),
-    50: (BindSession, (_list, _str, _list, _list, _map)),
-    64: (Prepare, (_map | _none, _list, _list | _none, _list)),
-    65: (MakeCell, (_int, _map, _list, _list, _list | _none, _bool, _bool, _list)),
-    66: (BindPaths, (_int, _list)),
-    80: (Started, (_map, _map)),
-    81: (CellsRefused, (_str, _str, _str, _str)),
-    82: (CellMade, (_int, _int)),
-    83: (PathsBound, (_int,)),
-    84: (CellFailed, (_int, _str, _str, _str, _str)),
-}
-KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}
+Message = (
+    Call
+    | Cancel
+    | Reply
+    | Result
+    | Error
+    | Progress
+    | Log
+    | Request
+    | Output
+    | Heeds
+    | SpanStart
+    | SpanEnd  # on a call process's pipes
+    | Hello
+    | Failed
+    | Ready
+    | Exited
+    | Load
+    | Recycle
+    | BindSession  # on the control socket
+    | Prepare
+    | MakeCell
+    | BindPaths
+    | Started
+    | CellsRefused
+    | CellMade
+    | PathsBound
+    | CellFailed  # on the zygote's socket
+)
 
 
 def to_fields(message: Message) -> tuple[object, ...]:

@@ -16,11 +16,10 @@ A violation is an event. A machine that has returned one stays broken and return
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from struct import Struct
 from typing import Any, Final, Self, cast
 
 from msgpack import unpackb
-
-from toolcell.fast.frames import CALL, FLAT_BYTES, flat_answer
 
 from .frames import (
     HEADER,
@@ -48,6 +47,7 @@ from .messages import (
     Call,
     Cancel,
     Error,
+    Exited,
     Heeds,
     Hello,
     Load,
@@ -55,6 +55,8 @@ from .messages import (
     Message,
     Output,
     Progress,
+    Ready,
+    Recycle,
     Reply,
     Request,
     Result,
@@ -64,6 +66,7 @@ from .messages import (
     to_fields,
 )
 from .sequence import CALLED, DONE, FOLLOWS, IDLE, OPEN, OVER, SILENT, Stage, Way, following
+from .switches import is_on
 
 WireEvent = Message | Violation
 ENVELOPE_BYTES: Final = 128
@@ -80,6 +83,46 @@ _TERMINAL: Final = (Result, Error)
 _CALL_KIND: Final = KIND_OF[Call]
 _STREAMS: Final = (1, 2)
 _SKIPPED: Final = 2**40  # the most bytes that a command can have printed between two Outputs
+
+
+_unpack = cast("Callable[..., list[Any]]", unpackb)
+
+CALL: Final = bytes((0x96, KIND_OF[Call]))
+"""The first bytes of a call's frame after its header: an array of six fields, and the kind."""
+FLAT_BYTES: Final = 4096 if is_on("flat_answer") else 0
+"""The longest frame that `flat_answer` reads: an answer that it leaves to the plain decoder is decoded twice."""
+_RESULT_AFTER_LENGTH: Final = Struct(">I2s").pack
+_RESULT: Final = bytes((0x93, KIND_OF[Result]))  # the start of a body: an array of three fields, and the kind
+_PAYLOAD_AT: Final = tuple(
+    7 if first < 0x80 else {0xCC: 8, 0xCD: 9, 0xCE: 11}.get(first, 0)  # uint 8, 16, 32; 0 is no place of a map
+    for first in range(256)
+)
+"""Where the payload begins in the frame of a Result, by the first byte of its number."""
+_MAP: Final = 0x80  # and the number of pairs, up to 15: a larger map begins with another byte
+_MOST_PAIRS: Final = 15
+_FLAT: Final = frozenset({str, int, float, bool, type(None)})
+_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
+
+
+def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
+    """The payload of the `Result` of call `seq`, if these bytes are its frame and no part of the payload is a list or a
+    map; else None, and the plain decoder has to read them. The plain decoder would return the same, because such bytes
+    can break only the rules that are checked here: one frame, this number, keys that are strings and differ, no bytes.
+    """
+    if len(data) < 7 or data[:6] != _RESULT_AFTER_LENGTH(len(data) - 4, _RESULT):
+        return None
+    try:
+        _kind, number, payload = _unpack(data[4:])
+    except Exception:  # the plain decoder says what is wrong
+        return None
+    if number != seq or payload.__class__ is not dict or len(payload) > _MOST_PAIRS:
+        return None
+    if data[_PAYLOAD_AT[data[6]]] != _MAP + len(payload):  # a key came twice
+        return None
+    for key, value in payload.items():
+        if _type_of(key) is not str or _type_of(value) not in _FLAT:
+            return None
+    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +314,6 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
 
 
 _HEADER_BYTES: Final = HEADER.size
-_unpack = cast("Callable[..., list[Any]]", unpackb)
 
 
 class CellLink:
@@ -350,7 +392,7 @@ CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=6
 
 
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` and `BindSession` out, the init's reports in. `wire.control`
+    """The supervisor's end of the control socket: `Load` and `BindSession` out, the init's reports in. `recycle`
     makes the `Recycle` of each call.
     """
 
@@ -387,6 +429,59 @@ class ControlLink:
             return Violation("frame out of place", f"{type(message).__name__} {where}")
         self._heard = heard
         return message
+
+
+# The control messages of each call are packed and read by hand. That takes a tenth of the time, and a forked init
+# writes to 40 pages fewer, which it would copy again after each fork. The general codec reads these frames, and the
+# other way.
+
+_BY_HAND: Final = is_on("hand_packed")
+# A frame's length, an array (0x90 + fields), the kind, then each field after the byte of its type: uint 32 (0xce), int
+# 32 (0xd2), uint 64 (0xcf), float 64 (0xcb). false and true are one byte (0xc2, 0xc3).
+_NUMBER_AND_BOOL: Final = Struct(">I3sIB").pack
+_EXITED_FIELDS: Final = Struct(">I3sIcicdcQ").pack
+_RECYCLE: Final = bytes((0x93, KIND_OF[Recycle], 0xCE))
+_READY: Final = bytes((0x93, KIND_OF[Ready], 0xCE))
+_EXITED: Final = bytes((0x95, KIND_OF[Exited], 0xCE))
+
+
+def recycle(process: int, account: bool) -> bytes:
+    """The frame of a `Recycle`, which ends the call of a process or asks for the next process."""
+    if not _BY_HAND:
+        return _plain(Recycle(process, account))
+    return _NUMBER_AND_BOOL(8, _RECYCLE, process, 0xC2 + account)
+
+
+def ready(process: int, waiting: bool) -> bytes:
+    """The frame of a `Ready`."""
+    if not _BY_HAND:
+        return _plain(Ready(process, waiting))
+    return _NUMBER_AND_BOOL(8, _READY, process, 0xC2 + waiting)
+
+
+def exited(process: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
+    """The frame of an `Exited`."""
+    if not _BY_HAND:
+        return _plain(Exited(process, code, cpu_s, max_rss_bytes))
+    return _EXITED_FIELDS(30, _EXITED, process, b"\xd2", code, b"\xcb", cpu_s, b"\xcf", max_rss_bytes)
+
+
+def recycled(frames: bytes) -> list[tuple[int, bool]]:
+    """The fields of each `Recycle` frame. A frame is its length (below 256), an array of 3, the kind, the number (one
+    byte, or a type byte and up to four more), and the flag."""
+    if not _BY_HAND:
+        read = [from_fields(frame) for frame in FrameDecoder(CONTROL_LIMITS).feed(frames) if isinstance(frame, list)]
+        return [(one[0], one[1]) for one in read if isinstance(one, Recycle)]
+    found: list[tuple[int, bool]] = []
+    while frames:
+        last = 3 + frames[3]
+        found.append((frames[6] if last == 7 else int.from_bytes(frames[7:last], "big"), frames[last] == 0xC3))
+        frames = frames[last + 1 :]
+    return found
+
+
+def _plain(message: Message) -> bytes:
+    return b"".join(encode(to_fields(message), CONTROL_LIMITS))
 
 
 ZYGOTE_LIMITS: Final = WireLimits(frame_bytes=256 * 1024)

@@ -50,12 +50,12 @@ async def main(workspaces: list[str]) -> None:
         pool = runtime_of(supervisor).pool
 
         async def quiet() -> None:
-            while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
+            while pool.reserve._timer is not None or not all(cell.idle for cell in pool.reserve.cells.values()):
                 await anyio.sleep(0.01)
 
         for workspace in workspaces:
             await quiet()
-            ahead.append(len(pool.prewarmer.reserve.cells))
+            ahead.append(len(pool.reserve.cells))
             session = await supervisor.open_session("main", workspace=workspace)
             result = await session.call("write", {"path": "note.txt", "content": workspace})
             answers.append("" if result.error is None else str(result.error))

@@ -27,7 +27,7 @@ from toolcell.backends.addresses import Address
 from toolcell.backends.egress import connection as connection_module
 from toolcell.backends.egress import gateway as gateway_module
 from toolcell.backends.egress import net
-from toolcell.pool.pool import Pool
+from toolcell.pool.fleet import Fleet
 from toolcell.session import core_of
 
 from .conftest import Listener, Proxied, Resolver, Site
@@ -490,12 +490,12 @@ async def test_what_was_connected_before_the_call_is_not_served_in_it(
 async def test_a_cell_that_is_ready_before_the_zygote_says_so_has_its_proxy_all_the_same(
     proxied: Proxied, site: Site, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_spawned = Pool.on_spawned
+    on_spawned = Fleet._on_spawned
 
-    def late(pool: Pool, *arguments: int) -> None:
-        pool._deadlines.at(time.monotonic() + 0.5, lambda: on_spawned(pool, *arguments))
+    def late(fleet: Fleet, *arguments: int) -> None:
+        fleet._deadlines.at(time.monotonic() + 0.5, lambda: on_spawned(fleet, *arguments))
 
-    monkeypatch.setattr(Pool, "on_spawned", late)
+    monkeypatch.setattr(Fleet, "_on_spawned", late)
     async with opened(proxied([speak], allow_private=[f"127.0.0.1:{site.port}"]), workspace) as session:
         (answer,) = await told(session, get(f"http://127.0.0.1:{site.port}/hello.txt"))
         assert answer.endswith("hello there\n")

@@ -28,7 +28,7 @@ from tests.misbehaving import send_random_bytes
 
 import toolcell
 from toolcell import Capability, Session, Supervisor, ToolContext, tool
-from toolcell.pool.recovery import Recovery
+from toolcell.pool.fleet import Recovery
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.kernel import syscalls
 

@@ -35,9 +35,9 @@ from toolcell import (
     ValidationError,
     tool,
 )
-from toolcell.pool.cell import calls, intake
+from toolcell.pool.cell import calls
 from toolcell.pool.cell import cell as cell_module
-from toolcell.pool.cell.evidence import Evidence
+from toolcell.pool.cell.meter import Evidence
 from toolcell.pool.fleet import MOST_ASKED
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
@@ -494,7 +494,7 @@ async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Sup
         async def lie() -> None:
             await anyio.sleep(0.3)
             (cell,) = runtime_of(supervisor).pool.cells.values()
-            cell.on_process(Ready(cell._control.process + 1, True))
+            cell.on_process(Ready(cell._process + 1, True))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lie)
@@ -516,20 +516,20 @@ async def test_a_call_that_floods_with_small_frames_is_read_in_small_pieces(
     supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take_in = intake.Intake._take_in
+    take_in = calls.Calls._take_in
 
-    def counted(cell: intake.Intake, events: Any) -> None:
+    def counted(cell: calls.Calls, events: Any) -> None:
         taken.append(len(events))
         take_in(cell, events)
 
-    monkeypatch.setattr(intake.Intake, "_take_in", counted)
+    monkeypatch.setattr(calls.Calls, "_take_in", counted)
     async with supervise([flood_with_progress]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for _ in range(2):
             taken.clear()
             result = await session.call("flood_with_progress", timeout=1.0)
             assert isinstance(result.error, Timeout) and sum(taken) > 2_000
-            most = intake.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
+            most = calls.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
             assert sum(frames > most for frames in taken) <= 1, "the read that told of the flood"
 
 

@@ -1,6 +1,6 @@
 """Prespawned cells: the zygote begins the next session's cell, and nothing outlives its owner.
 
-Without standby, no cell is complete before its session is known (`test_reserve.py`).
+Without standby, no cell is complete before its session is known (`pool/test_ahead.py`).
 """
 
 import os

@@ -33,7 +33,7 @@ from toolcell.cluster.messages import CallSaid, RecordMade, message_of
 from toolcell.cluster.node import OK
 from toolcell.cluster.pool import ClusterPool
 from toolcell.cluster.terms import NodeTerms
-from toolcell.pool.calling import CallPool, PoolHost
+from toolcell.pool.interface import CallPool, PoolHost
 from toolcell.testing.backends import DictWeb, ListMemory
 
 pytestmark = pytest.mark.anyio

@@ -27,7 +27,7 @@ async def supervisor(anyio_backend: Any, nothing_is_left_of_the_module: None) ->
     """It makes no cells ahead of their sessions: one that became ready during a test of another supervisor would be a
     descriptor that this test seems to leave."""
     async with Supervisor(TOOLS) as running:
-        runtime_of(running).pool.prewarmer.enabled = False
+        runtime_of(running).pool.reserve.enabled = False
         yield running
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from tests.pool.fakes import FakeRun, spec
 
-from toolcell.pool.cell.listener import ProxyListener
+from toolcell.pool.cell.channels import ProxyListener
 
 
 class Taking(FakeRun):

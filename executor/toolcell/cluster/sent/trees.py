@@ -15,7 +15,7 @@ from toolcell.backends.threads import NoThread
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
 from toolcell.errors import UsageError
-from toolcell.pool.calling import PoolHost
+from toolcell.pool.interface import PoolHost
 from toolcell.store.journal import Record
 from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox import walker

@@ -1,14 +1,12 @@
 """One cell, seen from the supervisor.
 
-`state` is a cell's life as a table, which `cell` executes. `calls` handles its calls, one after the other: their frames
-and output (`intake`), their use of resources (`meter`, judged by `evidence`), their connections (`listener`).
-`channels` are its descriptors, `control` is the socket of its init, `terms` are the messages to the cell, and
-`interface` is the pool as the cell sees it.
+`state` is a cell's life as a table, which `cell` executes. `calls` has its calls, one after the other: what they send,
+say and print, and how they end. `meter` measures what they use and which limit they exceed. `channels` are the cell's
+descriptors.
 """
 
-from .calls import CANCEL_GRACE_S
-from .cell import Cell
-from .interface import CellOwner, Snapshot
+from .calls import CANCEL_GRACE_S, WATCH_S
+from .cell import Cell, CellOwner, ForkingAhead, Snapshot
 from .state import State
 
-__all__ = ["CANCEL_GRACE_S", "Cell", "CellOwner", "Snapshot", "State"]
+__all__ = ["CANCEL_GRACE_S", "WATCH_S", "Cell", "CellOwner", "ForkingAhead", "Snapshot", "State"]

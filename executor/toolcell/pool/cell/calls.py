@@ -1,93 +1,136 @@
-"""The calls of one cell, one after the other: how each begins, its outcome, and who is told.
+"""The calls of one cell, one after the other: each is sent, read, judged and ended.
 
-Everything that happens to a call is an event in the cell's table. The table's actions about calls are methods here.
+The cell's frames and output are read as far as the byte budgets have room. A call that exceeds them is paused: none of
+its pipes is read, so the kernel makes it wait (backpressure). A large frame is charged from its first bytes. Frames
+that were read before a pause wait in the backlog.
+
+Whatever decides a call's outcome is an event in the cell's table. The table's actions about calls are methods here.
 """
 
 import logging
 import math
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from typing import Never, Protocol
+from functools import partial, wraps
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from toolcell.fast.pipes import PIPE_BYTES, narrow
 from toolcell.pool.deadlines import Deadlines
 from toolcell.pool.reactor import Reactor
-from toolcell.pool.run import Outcome, Run, unavailable
-from toolcell.wire.budget import Charge
+from toolcell.pool.run import Capture, Outcome, Run, unavailable
+from toolcell.wire.budget import MOST_A_BYTE, Account, Ask, Budgets, Charge
 from toolcell.wire.frames import Buffer, Field, Violation
-from toolcell.wire.messages import Cancel, Exited, Failed, Reply
-from toolcell.wire.protocol import SupervisorLink
+from toolcell.wire.messages import (
+    Cancel,
+    Error,
+    Exited,
+    Failed,
+    Heeds,
+    Log,
+    Output,
+    Progress,
+    Reply,
+    Request,
+    Result,
+    SpanEnd,
+    SpanStart,
+)
+from toolcell.wire.pipes import PIPE_BYTES, WIDE_BYTES, narrow, widen
+from toolcell.wire.protocol import SupervisorLink, WireEvent
 
-from .channels import Channels
-from .evidence import SHORT_CALL_S, limit_of_exit
-from .intake import READ_BYTES, STALL_S, Intake
-from .interface import WATCH_S, CellOwner, owned
-from .listener import ProxyListener
-from .meter import Meter
-from .state import Event, Machine, State
+from .channels import Channels, ProxyListener, read_available
+from .meter import SHORT_CALL_S, Meter, limit_of_exit
+from .state import Event, State, Stateful
 
 _log = logging.getLogger("toolcell.pool")
+WATCH_S: Final = 0.05  # how often running calls and sweeps are inspected
 NEAR_S = 0.2  # a deadline gets a timer only when it is this near; until then the periodic `inspect` looks at it
 UNREAD_S = 1.0  # the end of a reader is reported within some ms
 CANCEL_GRACE_S = 0.05  # a tool that must end has this time to read ctx.cancelled; if it does, it gets the whole grace
+LEAST_READ_BYTES = 4096
+MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pieces from then on
+READ_BYTES = 64 * 1024  # a pipe's capacity; malloc does not keep larger buffers, so each would cost page faults
+PRINTED_READS = 16  # of a stream at once: a flood must not block the loop
+DRAIN_READS = 4096  # more than the packets that any pipe holds; beyond it, a process that was not swept still writes
+KEEP_OUTPUT_BYTES = 30_000  # kept of each stream; as much as `shell` gives the model
+CATCH_UP_READS = 4  # reads of one pipe's capacity when a call is ended
+PROGRESS_CHARS = 1_000  # kept of the last progress that a call has reported
+MOMENT_BYTES = 8 * 1024  # room for a few small frames, which a read needs
+STALL_S = 5.0  # without a byte of a large frame that has begun, while other calls wait for room
+P = ParamSpec("P")
 
 
-class CallsOwner(Protocol):
-    """The cell, as its calls see it."""
-
-    def on(self, event: Event) -> None:
-        """Change to the next state, and carry out its actions."""
-        ...
+class Failing(Protocol):
+    """A part of a cell."""
 
     def fail(self, error: Exception) -> None:
-        """End the cell, because one of its steps has raised this."""
+        """End the cell, because of this exception."""
         ...
+
+
+F = TypeVar("F", bound=Failing)
+
+
+def owned(step: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
+    """Decorate a step of a cell that other components call: its exception ends the cell, and the caller goes on."""
+
+    @wraps(step)
+    def take(part: F, /, *args: P.args, **options: P.kwargs) -> None:
+        try:
+            step(part, *args, **options)
+        except Exception as error:
+            part.fail(error)
+
+    return take
 
 
 class Calls:
-    """The calls of one cell, one after the other. `run` is the running call, `verdict` is its outcome once that is
-    decided, and `last` is the call that ended last."""
+    """The calls of one cell. `run` is the running call, `verdict` is its outcome once that is decided, and `last` is
+    the call that ended last."""
 
     def __init__(
         self,
-        cell: CallsOwner,
-        machine: Machine,
+        cell: Stateful,
         channels: Channels,
         link: SupervisorLink,
         meter: Meter,
+        budgets: Budgets,
         deadlines: Deadlines,
         reactor: Reactor,
-        pool: CellOwner[Never],
+        on_call_ended: Callable[[Run], None],
         *,
         kept: bool,
     ) -> None:
+        """`on_call_ended` is called when a call is over that others must not overlap with."""
         self.run: Run | None = None
         self.verdict: Outcome | None = None
         self.last: Run | None = None
         self.listener: ProxyListener | None = None  # for connections to the cell's proxy, if its profile has one
+        self.stdout = Capture(KEEP_OUTPUT_BYTES)
+        self.stderr = Capture(KEEP_OUTPUT_BYTES)
         self._leaving: Run | None = None  # a concluded call whose processes may still exist
-        self._sent = 0  # bytes, in this call
+        self._sent = self._received = 0  # bytes, in this call
         self._unread = 0  # looks at which the cell had not ended, and did not read a pipe
+        self._read_bytes = READ_BYTES  # per read, in this call
+        self._frame: Ask | None = None  # for a large frame that is arriving
+        self._still = 0  # looks at it since bytes of it last arrived
+        self._paused: Ask | None = None  # for room for more requests
+        self._backlog: deque[WireEvent] = deque()  # frames that were read before the pause
+        self._dropping = False  # True in `drain` and `catch_up`, which serve no requests and never pause
         self._cell = cell
-        self._machine = machine
         self._channels = channels
         self._link = link
+        self._decoder = link.decoder
         self._meter = meter
         self._deadlines = deadlines
         self._reactor = reactor
-        self._pool = pool
+        self._on_call_ended = on_call_ended
+        self._frames = budgets.frames.account()
+        self._requests = budgets.requests
         self._kept = kept
-        self.intake = Intake(self, channels, link, pool.budgets, reactor, kept=kept)
-
-    @property
-    def state(self) -> State:
-        """The cell's state."""
-        return self._machine.state
-
-    def fail(self, error: Exception) -> None:
-        self._cell.fail(error)
+        self.fail = cell.fail
 
     # -- under way ----------------------------------------------------------------------------------------------------
 
@@ -98,8 +141,8 @@ class Calls:
         self._channels.to_call.write(buffers)  # all later steps run while the cell already works
         self.run = run
         run.started_at = now
-        intake, self._sent, self._unread = self.intake, sum(map(len, buffers)), 0
-        intake.received, intake.read_bytes = 0, READ_BYTES
+        self._sent, self._received = sum(map(len, buffers)), 0
+        self._unread, self._read_bytes = 0, READ_BYTES
         # A call that has waited has a deadline already, which gets another action.
         if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):
             is_near = run.deadline_at - now < NEAR_S
@@ -108,7 +151,7 @@ class Calls:
     def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
         """Answer a handle request of the running call. A late reply is no error. `held` is charged with the reply until
         it is written."""
-        if self.run is run and run.outcome is None and self._machine.state is State.BUSY:
+        if self.run is run and run.outcome is None and self._cell.state is State.BUSY:
             buffers = self._link.send(Reply(self._link.seq, request, ok, value))
             size = sum(map(len, buffers))
             self._sent += size
@@ -139,7 +182,7 @@ class Calls:
             if self._unread * WATCH_S > UNREAD_S:
                 self.fail(BrokenPipeError("a living cell does not read its pipe"))
                 return
-        if self.intake.stalls():
+        if self._stalls():
             what = f"no byte arrived for {STALL_S:g} s while other calls waited for memory"
             self.on_violation(Violation("stalled frame", what))
         elif now - run.started_at >= SHORT_CALL_S and (resource := self._meter.evidence.exceeded()):
@@ -149,7 +192,7 @@ class Calls:
     def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
         """Tell the tool that its call must end, and end it: after the grace if the tool reads `ctx.cancelled`, else a
         moment later. The call's deadline still applies."""
-        if self.run is not run or self._machine.state is not State.BUSY:
+        if self.run is not run or self._cell.state is not State.BUSY:
             return
         now = time.monotonic()
         if run.ends_at == math.inf:
@@ -157,7 +200,7 @@ class Calls:
         run.ends_at = min(run.ends_at, now + grace_s)
         self._end_at(run, run.ends_at if run.heeds else min(run.ends_at, now + CANCEL_GRACE_S))
 
-    def on_heeds(self, run: Run) -> None:
+    def _on_heeds(self, run: Run) -> None:
         run.heeds = True
         if run.ends_at < math.inf:
             self._end_at(run, run.ends_at)
@@ -173,9 +216,178 @@ class Calls:
 
     @owned
     def _on_grace_over(self, run: Run) -> None:
-        self.intake.catch_up()
+        self.catch_up()
         if self.run is run and not (run.heeds and time.monotonic() < run.ends_at):  # it may have read `ctx.cancelled`
             self.end(Outcome(ending="cancelled"))
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    def on_frames(self) -> bool:
+        """Read once, so that a flood of frames shares the loop with other cells. Returns whether there may be more."""
+        decoder, run, fd = self._decoder, self.run, self._channels.frames
+        begun = decoder.begun
+        if begun:
+            data = read_available(fd, WIDE_BYTES)
+        elif run is None or run.pending is None:
+            data = read_available(fd, self._read_bytes)
+        else:  # read little if there is little room: a few bytes can be many objects
+            room = max(LEAST_READ_BYTES, run.pending.room // 16)
+            data = read_available(fd, min(self._read_bytes, room))
+        if not data:
+            if data is not None:  # no writer is left, so the init is gone too: its pidfd reports that
+                self._channels.unwatch(fd)
+            return False
+        self._received += len(data)
+        events = self._link.receive(data)
+        if self._frame is not None:
+            self._still = 0
+            if decoder.sizes or not decoder.begun:
+                self._frame.end()
+                self._frame = None
+        if len(events) == 1 and type(events[0]) is Result and run is not None and self.verdict is None:
+            self.on_answer(Outcome("result", events[0].payload))  # as mostly; `_take_in` would do the same
+        else:
+            self._take_in(events)
+        if decoder.begun and self._frame is None and self._paused is None:
+            self._begin_large()
+        if decoder.begun and not begun and self._cell.state is State.BUSY:
+            # The call process may not widen its pipe so far itself. This is for a running call only: after it, the init
+            # restores the pipe's size.
+            widen(fd, decoder.begun)
+        return True
+
+    def _take_in(self, events: Sequence[WireEvent]) -> None:
+        """Handle the events that were read, as far as there is room for their requests."""
+        if len(events) > MANY_FRAMES:
+            self._read_bytes = LEAST_READ_BYTES
+        for done, event in enumerate(events, 1):
+            self._on_frame(event)
+            run = self.run
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                self._backlog.extend(events[done:])
+                return
+
+    def _on_frame(self, event: WireEvent) -> None:
+        run = self.run
+        if type(event) is Result and run is not None and self.verdict is None:
+            self.on_answer(Outcome("result", event.payload))
+        elif isinstance(event, Violation):
+            self.on_violation(event)
+        elif run is None:
+            pass
+        elif self.verdict is not None:
+            if isinstance(event, Output):  # printed before the outcome was decided
+                self._on_output(run, event)
+        elif isinstance(event, Error):
+            outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
+            self.on_answer(outcome)
+        elif isinstance(event, Progress):
+            message = event.message
+            run.last_progress = event._replace(message=message[:PROGRESS_CHARS]) if message[PROGRESS_CHARS:] else event
+            run.on_progress(event)
+        elif isinstance(event, Log):
+            run.on_log(event)
+        elif isinstance(event, Output):
+            self._on_output(run, event)
+        elif isinstance(event, Request) and not self._dropping:  # otherwise its process is gone
+            run.on_request(event)
+        elif isinstance(event, Heeds):
+            self._on_heeds(run)
+        elif isinstance(event, (SpanStart, SpanEnd)):
+            run.on_span(event)
+
+    def _on_output(self, run: Run, output: Output) -> None:
+        capture = self.stdout if output.stream == 1 else self.stderr
+        run.on_output(output, capture)
+        capture.relay(output.data, output.skipped)
+
+    # -- what is printed ----------------------------------------------------------------------------------------------
+
+    def on_stdout(self) -> None:
+        self._capture(self._channels.stdout, self.stdout)
+
+    def on_stderr(self) -> None:
+        self._capture(self._channels.stderr, self.stderr)
+
+    def _capture(self, fd: int, capture: Capture, reads: int = PRINTED_READS) -> None:
+        run, stream = self.run, 1 if capture is self.stdout else 2
+        for _ in range(reads):
+            data = read_available(fd, READ_BYTES)
+            if data is None:
+                break
+            if not data:
+                self._channels.unwatch(fd)
+                break
+            if run is not None:
+                run.on_output(Output(0, stream, 0, data), capture)
+            capture.feed(data)
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                break
+        else:
+            if reads == DRAIN_READS:
+                self._on_endless_pipe()
+        if run is not None and capture.total - capture.relayed > run.limits.output_bytes:
+            self.on_exceeded("output")
+
+    # -- room ---------------------------------------------------------------------------------------------------------
+
+    def _begin_large(self) -> None:
+        """Charge a large frame from its first bytes until it is complete. If there is no room, it is not read."""
+        run = self.run
+        if self._dropping:
+            return
+        if run is None:
+            if self._kept and self._cell.state is State.READY:  # no late request, because handles wait for replies
+                self.on_violation(Violation("frame out of place", "a large one after the end of the call"))
+            return  # otherwise nobody waits for the frame, and its process ends
+        if self._decoder.of_report:
+            run.pending = run.pending or self._requests.account()
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self._read_on)
+        else:
+            self._frame = self._frames.ask(self._decoder.begun, self._read_on)
+        self._still = 0
+        if self._frame.charge is None:
+            self._channels.pause()
+
+    def _pause_for(self, pending: Account) -> bool:
+        """Stop reading frames if this account has no room. Returns whether reading is paused."""
+        if not self._dropping and self._paused is None and not pending.has_room(MOMENT_BYTES):
+            self._paused = pending.ask(MOMENT_BYTES, self._read_on)
+            self._channels.pause()
+        return self._paused is not None
+
+    @owned
+    def _read_on(self) -> None:
+        """Read again: there is room, or the data will be dropped."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.end()
+        if self._backlog and not self._dropping:
+            self._reactor.soon(self._on_backlog)  # not now: a task of the call that made room runs
+            return
+        if self._decoder.begun and self._frame is None:
+            self._begin_large()
+        has_room = self._dropping or self._frame is None or self._frame.charge is not None
+        if has_room and self._channels.is_paused:
+            self._still = 0
+            self._channels.resume()
+
+    @owned
+    def _on_backlog(self) -> None:
+        """Handle more of the backlog, for which there is room now."""
+        while self._backlog and self._paused is None:
+            self._take_in((self._backlog.popleft(),))
+        if self._paused is None and self._cell.state is not State.DEAD:
+            self._read_on()
+
+    def _stalls(self) -> bool:
+        """Whether an incomplete frame holds room that other calls wait for, and no byte of it arrives. Called every
+        `WATCH_S`."""
+        frame = self._frame
+        if frame is None or frame.charge is None or self._channels.is_paused:
+            return False
+        self._still += 1  # looks are counted, because none is made while the event loop is held
+        return self._still * WATCH_S > STALL_S and frame.account.budget.is_short
 
     # -- what it ends with --------------------------------------------------------------------------------------------
 
@@ -183,7 +395,7 @@ class Calls:
     def end(self, outcome: Outcome) -> None:
         """End the running call now, with this outcome unless one is decided. Its processes are swept afterwards."""
         run = self.run
-        self.intake.catch_up()
+        self.catch_up()
         if run is not None and self.run is run:
             self.verdict = self.verdict or outcome
             self._cell.on(Event.ENDED)
@@ -204,7 +416,7 @@ class Calls:
         """End the running call for a limit, once its processes are gone and its counts are exact. The init's account is
         waited for: it alone has the peak memory of a process that the kernel is about to kill."""
         run = self.run
-        if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
+        if run is not None and self.verdict is None and self._cell.takes(Event.EXCEEDED):
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
             self.verdict = Outcome(ending="limit", resource=resource)
@@ -220,14 +432,14 @@ class Calls:
             self.report(f"protocol violation after the call's end: {violation}")
             self._cell.on(Event.KILLED)
 
-    def on_endless_pipe(self) -> None:
+    def _on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
         self._cell.on(Event.KILLED)
 
     @owned
     def _on_deadline(self) -> None:
         run = self.run
-        self.intake.catch_up()  # a result that is already in the pipe is in time
+        self.catch_up()  # a result that is already in the pipe is in time
         if run is not None and self.run is run and self.verdict is None:
             self._cell.on(Event.TIMED_OUT)
 
@@ -239,13 +451,13 @@ class Calls:
 
     def judge_lateness(self) -> None:
         """Decide the outcome of a call at its deadline: a timeout, or the limit that it has exceeded."""
-        resource = self._meter.evidence.exceeded() or self._memory_or_processes()
+        resource = self._meter.evidence.exceeded() or self._meter.evidence.refused()
         self.verdict = Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout")
 
     def judge_exit(self, exited: Exited) -> None:
         """Decide the outcome of a call whose process has ended. Its answer may still be in the pipe."""
         if self.run is not None:
-            self.intake.drain()
+            self.drain()
         if self.run is not None:
             self.verdict = self.verdict or self._outcome_of_exit(self.run, exited)
             self._meter.account_exit(self.run, exited)
@@ -256,15 +468,10 @@ class Calls:
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # The account of an exited process covers its whole life, and the children that it waited for.
         cpu_s = self._meter.evidence.account(math.inf).cpu_s if self._kept else exited.cpu_s
-        resource = limit_of_exit(exited.code, cpu_s, run.limits) or self._memory_or_processes()
+        resource = limit_of_exit(exited.code, cpu_s, run.limits) or self._meter.evidence.refused()
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
         return Outcome(ending="exited", code=exited.code)
-
-    def _memory_or_processes(self) -> str:
-        if self._meter.evidence.oom_killed():
-            return "memory"
-        return "processes" if self._meter.evidence.forks_refused() else ""
 
     def judge_death(self, failure: Failed | None) -> None:
         """Decide the outcome of a call whose cell has died. If the OOM killer acted, the call exceeded its memory."""
@@ -277,6 +484,49 @@ class Calls:
         else:
             self.verdict = Outcome(ending="lost", message="The cell ended during the call.")
 
+    def catch_up(self) -> None:
+        """Read what is in the running call's pipes now: its outcome, or the output so far."""
+        self._channels.look()
+        run = self.run
+        for _ in range(CATCH_UP_READS):
+            if run is None or self.run is not run or self._frame is not None or self._read_bytes < READ_BYTES:
+                return
+            self._dropping = True  # there is no time to serve requests
+            try:
+                while self._backlog:
+                    self._take_in((self._backlog.popleft(),))
+                more = self.on_frames()
+            finally:
+                self._dropping = False
+            if not more:
+                return
+
+    def drain(self) -> None:
+        """Empty the pipes of a call whose processes are gone: what is left would be read as the next call's. A short
+        read does not mean empty: the call may have put its pipes into packet mode (O_DIRECT, pipe(2)).
+        """
+        self._dropping = True
+        try:
+            while self._backlog:
+                self._take_in((self._backlog.popleft(),))
+            if self._channels.is_paused:
+                self._read_on()
+            ready = self._channels.ready()
+            if self._channels.stdout in ready:
+                self._capture(self._channels.stdout, self.stdout, DRAIN_READS)
+            if self._channels.stderr in ready:
+                self._capture(self._channels.stderr, self.stderr, DRAIN_READS)
+            if self._channels.frames in ready:
+                self._drain_frames()
+        finally:
+            self._dropping = False
+
+    def _drain_frames(self) -> None:
+        for _ in range(DRAIN_READS):
+            if not self.on_frames() or self._channels.closed:
+                return
+        self._on_endless_pipe()
+
     # -- the end of a call --------------------------------------------------------------------------------------------
 
     def measure(self) -> None:
@@ -287,7 +537,7 @@ class Calls:
     def count_to_the_end(self) -> None:
         """After the sweep of a call whose outcome is decided, add its last output and use of resources."""
         if self.run is not None:
-            self.intake.drain()
+            self.drain()
         if self.run is not None:  # otherwise an event in the data has ended it
             self._meter.measure(self.run, find=False)
 
@@ -309,9 +559,9 @@ class Calls:
         try:
             if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
                 self._settle()
-            intake = self.intake
-            run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
-            outcome = intake.with_printed(outcome)
+            run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self._received
+            if self.stdout.total or self.stderr.total:
+                outcome = replace(outcome, stdout=self.stdout.take(), stderr=self.stderr.take())
             if run.last_progress is not None:
                 outcome = replace(outcome, progress=run.last_progress)
             if self.listener is not None:
@@ -321,7 +571,7 @@ class Calls:
             self.fail(error)
         run.end(outcome, now, later=ending)
         if run.exclusive:
-            self._pool.on_call_ended(run)
+            self._on_call_ended(run)
 
     def _settle(self) -> None:
         """Reset the counters, or end the cell: otherwise this call's use would be counted for the next call."""
@@ -339,16 +589,24 @@ class Calls:
 
     def keep(self) -> None:
         """Reset for the next call of the process that stays. A frame that it has partly sent stays too."""
-        intake = self.intake
         self._link.next_kept_call()
-        if intake.paused is not None:
-            intake.read_on()
-        if intake.received > PIPE_BYTES:
+        if self._paused is not None:
+            self._read_on()
+        if self._received > PIPE_BYTES:
             narrow(self._channels.frames)
         if self._sent > PIPE_BYTES:
             narrow(self._channels.calls)
         if self._leaving is not None:
             self.release()
+
+    def next_call(self) -> None:
+        """Reset all state, so that nothing of this call counts for the next one."""
+        for capture in (self.stdout, self.stderr):
+            if capture.total:
+                capture.clear()
+        self._link.next_call()
+        if self._frame is not None or self._paused is not None:
+            self._forget()
 
     @owned
     def condemn(self, run: Run, what: str) -> None:
@@ -370,4 +628,13 @@ class Calls:
             if self.listener is not None:
                 last.callback(self.listener.close)
                 self.listener = None
-            self.intake.forget()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Withdraw all requests for room. Data that waits to be written to the cell is dropped too."""
+        for ask in (self._paused, self._frame):
+            if ask is not None:
+                ask.end()
+        self._paused = self._frame = None
+        self._backlog.clear()
+        self._channels.to_call.clear()

@@ -1,29 +1,44 @@
 """A cell's life as a table: `(state, event) → (state, actions)`. The table is pure; `Cell` carries out the actions.
 
+Theory of operation. A zygote makes the cell, and only the kernel says that it is gone. So between the decision that a
+cell ends and its end there is time, in which it serves nobody and still exists. Four states are for that time. They
+differ in what is still owed:
+
+- DOOMED owes the kill. The init's pid is unknown until the zygote reports it.
+- LOSING owes a call its outcome. The init is killed, but the answer may be in the pipe already, and then it counts.
+- RETIRING owes a kept process its teardown. Nothing is killed yet.
+- DYING owes nothing. The pidfd has not reported the death yet, so no other cell may have the uid and the cgroup.
+
+Three rules hold, and tests walk the table to check them:
+
+1. A call is under way in BUSY, JUDGED and LOSING, and in no other state. Each event that leads from one of these three
+to a state outside them concludes the call, once. 2. Every life ends in DEAD, and each row that leads there buries the
+cell as its last action. So the pool hears once of each end, and nothing is left open. 3. Blame or excuse. When a cell
+ends before its first call, the next cell of its kind would probably fail in the same way. So its failure, or else
+BLAME, ends the calls that wait for such a cell. When the reason is elsewhere, as for a dead zygote or a cell that has
+served calls, EXCUSE lets these calls have another cell. An excuse is final: whatever the cell reports before it or
+after it does not count.
+
 Each line of the picture has a state, its events, and the state to which each leads. Events without effect are left out:
 
     SPAWNING ─ spawned → STARTING · killed → DOOMED · not spawned, orphaned → DEAD
     STARTING ─ prewarmed → UNBOUND · lacking → BINDING · ready → READY
-    STARTING ─ killed → DYING · orphaned → ORPHANED · died → DEAD
-    UNBOUND ─ claimed → BINDING · exited, killed → DYING · orphaned → ORPHANED · died → DEAD
-    BINDING ─ bound → READY · killed → DYING · exited, orphaned → ORPHANED · died → DEAD
+    STARTING ─ killed, orphaned → DYING · died → DEAD
+    UNBOUND ─ claimed → BINDING · exited, killed, orphaned → DYING · died → DEAD
+    BINDING ─ bound → READY · killed, exited, orphaned → DYING · died → DEAD
     READY ─ assigned → BUSY · exited → SWEEPING · retired → RETIRING
-    READY ─ killed → DYING · orphaned → ORPHANED · died → DEAD
+    READY ─ killed, orphaned → DYING · died → DEAD
     BUSY ─ kept answer → READY · answered, exited, ended, timed out → SWEEPING · exceeded → JUDGED
     BUSY ─ violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
     JUDGED ─ swept, exited, ended → SWEEPING · violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
-    SWEEPING ─ ready → READY · killed → DYING · orphaned → ORPHANED · died → DEAD
-    RETIRING ─ killed → DYING · orphaned → ORPHANED · died → DEAD
+    SWEEPING ─ ready → READY · killed, orphaned → DYING · died → DEAD
+    RETIRING ─ killed, orphaned → DYING · died → DEAD
     DOOMED ─ spawned → DYING · not spawned, orphaned → DEAD
     LOSING ─ answered, kept answer, exited, ended, timed out, violated, failed → DYING · died → DEAD
-    DYING ─ orphaned → ORPHANED · died → DEAD
-    ORPHANED ─ died → DEAD
-
-A call is under way in BUSY, JUDGED and LOSING, and in no other state. Each event that leads from one of these three to
-a state outside them concludes the call.
+    DYING ─ died → DEAD
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -54,8 +69,6 @@ class State(Enum):
     the cell's death."""
     DYING = "dying"
     """The cell was killed, and its pidfd has not reported the end yet."""
-    ORPHANED = "orphaned"
-    """As DYING, but no failure is reported: a waiting call can have another cell."""
     DEAD = "dead"
     """No process and no descriptor of the cell is left."""
 
@@ -115,9 +128,8 @@ class Action(Enum):
     """A step that an event requires of the cell."""
 
     MEET_INIT = "watch the init"
-    DISOWN_INIT = "kill the init of a cell that is dead already, and forget it"
     BLAME = "note that the cell ended while it started, unless it has reported another failure"
-    EXCUSE = "forget the failure, so that no call is ended because of it"
+    EXCUSE = "report no failure, so that no waiting call is ended because of this cell's end"
     ASK_FOR_PATHS = "have the zygote put the session's paths in place"
     INTRODUCE = "send the cell its session"
     OFFER = "tell the pool that a call may come"
@@ -155,26 +167,26 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.STARTING, E.READY): (S.READY, (A.OFFER,)),
     (S.STARTING, E.EXITED): (S.STARTING, ()),  # the init reports the reason, or ends
     (S.STARTING, E.KILLED): (S.DYING, (A.BLAME, A.KILL_INIT)),
-    (S.STARTING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.STARTING, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.STARTING, E.DIED): (S.DEAD, (A.BLAME, A.BURY)),
     #
     (S.UNBOUND, E.CLAIMED): (S.BINDING, (A.ASK_FOR_PATHS,)),
     (S.UNBOUND, E.EXITED): (S.DYING, (A.KILL_INIT,)),  # no session has claimed it, so no call needs it
     (S.UNBOUND, E.KILLED): (S.DYING, (A.KILL_INIT,)),
-    (S.UNBOUND, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.UNBOUND, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.UNBOUND, E.DIED): (S.DEAD, (A.BURY,)),
     #
     (S.BINDING, E.BOUND): (S.READY, (A.INTRODUCE, A.OFFER)),
-    (S.BINDING, E.EXITED): (S.ORPHANED, (A.KILL_INIT,)),  # a call would be written into a pipe without a reader
+    (S.BINDING, E.EXITED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),  # a call would be written into a pipe without a reader
     (S.BINDING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
-    (S.BINDING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.BINDING, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.BINDING, E.DIED): (S.DEAD, (A.BURY,)),
     #
     (S.READY, E.ASSIGNED): (S.BUSY, ()),
     (S.READY, E.EXITED): (S.SWEEPING, (A.RELEASE, A.SWEEP)),
     (S.READY, E.RETIRED): (S.RETIRING, (A.TEAR_DOWN,)),
     (S.READY, E.KILLED): (S.DYING, (A.KILL_INIT,)),
-    (S.READY, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.READY, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.READY, E.DIED): (S.DEAD, (A.BURY,)),
     #
     (S.BUSY, E.ANSWERED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE)),  # SWEEP first: the init works while we conclude
@@ -205,12 +217,12 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.SWEEPING, E.READY): (S.READY, (A.OFFER,)),
     (S.SWEEPING, E.EXITED): (S.SWEEPING, (A.RELEASE,)),
     (S.SWEEPING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
-    (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.SWEEPING, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # a new cell can probably start; if not, it reports why
     #
     (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # it takes up room until all its processes are gone
     (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
-    (S.RETIRING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.RETIRING, E.ORPHANED): (S.DYING, (A.EXCUSE, A.KILL_INIT)),
     (S.RETIRING, E.DIED): (S.DEAD, (A.BURY,)),
     #
     (S.DOOMED, E.SPAWNED): (S.DYING, (A.MEET_INIT, A.KILL_INIT)),
@@ -234,17 +246,9 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.DYING, E.SWEPT): (S.DYING, (A.RELEASE,)),
     (S.DYING, E.EXITED): (S.DYING, (A.RELEASE,)),
     (S.DYING, E.KILLED): (S.DYING, ()),
-    (S.DYING, E.ORPHANED): (S.ORPHANED, ()),
+    (S.DYING, E.ORPHANED): (S.DYING, (A.EXCUSE,)),
     (S.DYING, E.DIED): (S.DEAD, (A.BURY,)),
     #
-    (S.ORPHANED, E.BOUND): (S.ORPHANED, ()),
-    (S.ORPHANED, E.SWEPT): (S.ORPHANED, (A.RELEASE,)),
-    (S.ORPHANED, E.EXITED): (S.ORPHANED, (A.RELEASE,)),
-    (S.ORPHANED, E.KILLED): (S.ORPHANED, ()),
-    (S.ORPHANED, E.ORPHANED): (S.ORPHANED, ()),
-    (S.ORPHANED, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),
-    #
-    (S.DEAD, E.SPAWNED): (S.DEAD, (A.DISOWN_INIT,)),
     (S.DEAD, E.NOT_SPAWNED): (S.DEAD, ()),
     (S.DEAD, E.BOUND): (S.DEAD, ()),
     (S.DEAD, E.KILLED): (S.DEAD, ()),
@@ -259,11 +263,11 @@ AT_WORK: Final = WITH_CALL | {S.SWEEPING}
 """States with a call under way or a sweep after it. The pool inspects such a cell periodically."""
 NOT_READY: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
 """States from which a cell becomes ready for its first call."""
-KILLED: Final = frozenset({S.LOSING, S.DYING, S.ORPHANED})
+KILLED: Final = frozenset({S.LOSING, S.DYING})
 """States in which the init was killed, and its death was not reported yet."""
 UNKNOWN: Final = frozenset({S.SPAWNING, S.DOOMED})
 """States in which the init's pid is unknown."""
-ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.ORPHANED, S.DEAD})
+ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.DEAD})
 """States in and after which the cell gets no further call."""
 
 
@@ -271,63 +275,65 @@ class Impossible(Exception):
     """An event came that has no row in the table. This is a bug in toolcell: please report it."""
 
 
-class Machine:
-    """The state of one cell. Only `on` changes it: a test checks that no other module sets a state."""
-
-    __slots__ = ("state",)
+class Stateful:
+    """A cell's state, and the questions that the pool asks about it. Only `on` changes the state: a test checks that no
+    other module sets one."""
 
     def __init__(self) -> None:
         self.state = State.SPAWNING
+        self._do: Mapping[Action, Callable[[], object]] = {}
+        """How each action is carried out."""
+
+    def on(self, event: Event) -> None:
+        """Change to the next state, and carry out its actions. An action that raises ends the cell; the rest are left
+        out, except BURY, because no later event buries a dead cell. Raises Impossible."""
+        try:
+            self.state, actions = TABLE[self.state, event]
+        except KeyError:
+            raise Impossible(f"{event.value!r} cannot happen to a cell that is {self.state.value}") from None
+        left = iter(actions)
+        try:
+            for action in left:
+                self._do[action]()
+        except Exception as error:
+            self.fail(error)
+            if Action.BURY in tuple(left):
+                self._do[Action.BURY]()
 
     def takes(self, event: Event) -> bool:
         """Whether the table has a row for the event. A message of the cell without a row is a protocol violation."""
         return (self.state, event) in TABLE
 
-    def on(self, event: Event) -> tuple[Action, ...]:
-        """Change to the next state, and return the actions to carry out, in order. Raises Impossible."""
-        try:
-            self.state, actions = TABLE[self.state, event]
-        except KeyError:
-            raise Impossible(f"{event.value!r} cannot happen to a cell that is {self.state.value}") from None
-        return actions
-
-
-class Stateful:
-    """The questions that the pool asks about a cell's state."""
-
-    def __init__(self) -> None:
-        self._machine = Machine()
-
-    @property
-    def state(self) -> State:
-        return self._machine.state
+    def fail(self, error: Exception) -> None:
+        """End the cell, because one of its steps has raised this."""
+        raise error
 
     @property
     def free(self) -> bool:
         """Whether a call can be assigned now."""
-        return self._machine.state is State.READY
+        return self.state is State.READY
 
     @property
     def idle(self) -> bool:
         """Whether the cell waits for a call or, if it is prewarmed, for a session."""
-        return self._machine.state in IDLE
+        return self.state in IDLE
 
     @property
     def starting(self) -> bool:
         """Whether the cell is not ready for its first call yet."""
-        return self._machine.state in NOT_READY
+        return self.state in NOT_READY
 
     @property
     def sweeping(self) -> bool:
         """Whether the init sweeps up after a call."""
-        return self._machine.state in (State.JUDGED, State.SWEEPING)
+        return self.state in (State.JUDGED, State.SWEEPING)
 
     @property
     def doomed(self) -> bool:
         """Whether the cell is ending or has ended."""
-        return self._machine.state in ENDING
+        return self.state in ENDING
 
     @property
     def at_work(self) -> bool:
         """Whether the cell runs a call, or sweeps up after one."""
-        return self._machine.state in AT_WORK
+        return self.state in AT_WORK

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.pool.fakes import FakeRun, spec
 
-from toolcell.pool.cell.terms import context_of, introduction_to, load_of
-from toolcell.pool.run import CellSpec
+from toolcell.pool.cell.cell import introduction_to, load_of
+from toolcell.pool.run import CellSpec, context_of
 from toolcell.rules.call import ToolCall
 from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.view import Bind

@@ -17,7 +17,8 @@ from tests.misbehaving import echo
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import fleet
-from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery, SupervisorStatus
+from toolcell.pool.fleet import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery
+from toolcell.pool.interface import SupervisorStatus
 from toolcell.supervisor import runtime_of
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 from tests.docs.pages import ROOT
 
-from toolcell.fast.switches import TRICKS, VARIABLE, off_by
+from toolcell.wire.switches import TRICKS, VARIABLE, off_by
 
 
 def test_one_turns_all_off_and_nothing_turns_none_off() -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from toolcell.pool.outbox import IOV_MAX, Outbox, read_available
+from toolcell.pool.cell.channels import IOV_MAX, Outbox, read_available
 
 
 def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:

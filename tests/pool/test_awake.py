@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from toolcell.fast import awake
-from toolcell.fast.awake import Awake
+from toolcell.pool import reactor
+from toolcell.pool.reactor import Awake
 
 pytestmark = pytest.mark.trick
 LONG_S = 0.05
@@ -29,7 +29,7 @@ def cores() -> Iterator[set[int]]:
 
 @pytest.fixture
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awake, "MOST_SWITCHES", float("inf"))
+    monkeypatch.setattr(reactor, "MOST_SWITCHES", float("inf"))
 
 
 async def slept_s(kept_awake: Awake | None) -> float:
@@ -83,7 +83,7 @@ def test_a_loop_sleeps_again_when_the_answer_is_there_or_its_moment_is_over() ->
 
 
 def test_a_loop_that_loses_its_core_to_another_program_sleeps(cores: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awake, "MOST_SWITCHES", 0.0)
+    monkeypatch.setattr(reactor, "MOST_SWITCHES", 0.0)
 
     async def main() -> None:
         kept_awake = Awake(asyncio.get_running_loop())

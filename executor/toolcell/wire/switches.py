@@ -1,11 +1,14 @@
-"""The tricks for speed, and which are on: all except those that the environment variable TOOLCELL_PLAIN names.
+"""The tricks for speed, and which are on: all except those that the environment variable TOOLCELL_PLAIN names. Each has
+a switch, a test and a measured gain: docs/performance.md, "Tricks".
 
 `TOOLCELL_PLAIN=1` turns all of them off, `TOOLCELL_PLAIN=warm_up,prewarm` these two. The variable is read once, when
 this module is imported. A supervisor passes it on to its zygotes. A trick changes the cost of a call, not its effect.
 """
 
+import gc
 import os
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Final
 
 VARIABLE: Final = "TOOLCELL_PLAIN"
@@ -50,3 +53,22 @@ def is_on(trick: str) -> bool:
     """Whether this trick is on."""
     assert trick in TRICKS
     return trick not in OFF
+
+
+class Uncollected:
+    """Turns the garbage collector off, and on again at the end, if it was on.
+
+    Modules, classes and functions stay, so a collection finds nothing among them. It would look at all of them several
+    times. The collector is off for the whole process, for the tenth of a second that the import takes.
+    """
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled() and is_on("imports")
+        if self._was_on:
+            gc.disable()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._was_on:
+            gc.enable()

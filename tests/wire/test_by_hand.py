@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.fast.frames import CALL, exited, flat_answer, ready, recycle, recycled
 from toolcell.wire.frames import HEADER, FrameDecoder, WireLimits, encode, packed
 from toolcell.wire.messages import Call, Exited, Message, Ready, Recycle, Result, from_fields, to_fields
+from toolcell.wire.protocol import CALL, exited, flat_answer, ready, recycle, recycled
 
 pytestmark = pytest.mark.trick
 LIMITS = WireLimits()

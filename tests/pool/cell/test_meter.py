@@ -6,7 +6,7 @@ import sys
 import time
 from typing import cast
 
-from toolcell.pool.cell.evidence import SHORT_CALL_S, Evidence, limit_of_exit
+from toolcell.pool.cell.meter import SHORT_CALL_S, Evidence, limit_of_exit
 from toolcell_sandbox import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 

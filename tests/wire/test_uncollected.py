@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolcell.fast.imports import Uncollected
+from toolcell.wire.switches import Uncollected
 
 pytestmark = pytest.mark.trick
 

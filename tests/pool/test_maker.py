@@ -10,7 +10,7 @@ from tests.helpers import PATIENCE_S
 
 from toolcell.pool.cell import Cell
 from toolcell.pool.deadlines import Deadlines
-from toolcell.pool.slots import Slots
+from toolcell.pool.maker import Slots
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox import CgroupTree, Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup

@@ -11,13 +11,36 @@ from toolcell_sandbox.report import SandboxReport
 
 from .deadlines import Deadline
 from .reactor import Reactor, Waiter
-from .recovery import SupervisorStatus
 from .run import CellKey, Outcome, Run
 
 if TYPE_CHECKING:
     from toolcell.workplaces.workspace_return import WorkspaceReturn
 
-__all__ = ["CallPool", "Cluster", "PoolHost"]
+__all__ = ["CallPool", "Cluster", "PoolHost", "SupervisorStatus"]
+
+
+@dataclass(frozen=True)
+class SupervisorStatus(SandboxReport):
+    """The sandbox report of the start, and the present state of the zygotes, the processes that make cells."""
+
+    zygotes: int = 0
+    """The number of live zygotes."""
+    zygote_deaths: int = 0
+    """The number of zygotes that have died since the start."""
+    next_attempt_s: float | None = None
+    """Seconds until the next zygote is started, if the pool pauses after a series of deaths."""
+    problem: str = ""
+    """The last problem with a zygote, "" if none is recent."""
+    faults: int = 0
+    """The number of the supervisor's own steps that have failed. Each has ended its cell or its zygote, or was tried
+    again; the log has the errors."""
+
+    def __str__(self) -> str:
+        pause = "" if self.next_attempt_s is None else f", next attempt in {self.next_attempt_s:.2g} s"
+        lines = [super().__str__(), f"zygotes: {self.zygotes} alive, {self.zygote_deaths} died{pause}"]
+        if self.faults:
+            lines.append(f"failed steps of the supervisor: {self.faults}")
+        return "\n".join([*lines, self.problem] if self.problem else lines)
 
 
 class CallPool(Protocol):
