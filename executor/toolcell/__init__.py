@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
-    from toolcell.rules.circuit_breaker import CircuitBreaker
     from toolcell.rules.concurrency import Concurrency
     from toolcell.rules.credentials import Credential
     from toolcell.rules.limits import SessionUsage, UsageLimits
@@ -259,7 +258,6 @@ _HOMES = {
     "toolcell.runtime.batch": "BatchResult",
     "toolcell.rules.call": "ToolCall",
     "toolcell.rules.channel": "ChannelPolicy",
-    "toolcell.rules.circuit_breaker": "CircuitBreaker",
     "toolcell.rules.concurrency": "Concurrency",
     "toolcell.rules.toml.config": "Config",
     "toolcell.rules.toml.load": "load_config",
@@ -317,7 +315,6 @@ __all__ = [
     "ChannelPolicy",
     "ChannelQuestion",
     "ChannelStatus",
-    "CircuitBreaker",
     "Combined",
     "Completed",
     "Concurrency",

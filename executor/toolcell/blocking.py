@@ -14,7 +14,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell import request_help
 from toolcell.rules import misuse
-from toolcell.rules.circuit_breaker import CircuitBreaker
 from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.limits import SessionUsage, UsageLimits
 from toolcell.rules.policy import Explanation, Policy
@@ -461,7 +460,6 @@ class Supervisor(forks.OfOneProcess):
         model_bytes: int | None = None,
         journal_bytes: int | None = None,
         concurrency: Concurrency | None = None,
-        circuit_breaker: CircuitBreaker | None = None,
         telemetry: Telemetry | None = None,
         session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None = None,
         hook_timeout_s: float | None = None,
@@ -490,7 +488,6 @@ class Supervisor(forks.OfOneProcess):
             model_bytes=model_bytes,
             journal_bytes=journal_bytes,
             concurrency=concurrency,
-            circuit_breaker=circuit_breaker,
             telemetry=telemetry,
             session_ttl_s=session_ttl_s,
             hook_timeout_s=hook_timeout_s,

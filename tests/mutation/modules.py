@@ -158,7 +158,6 @@ MODULES: dict[str, Held] = {
                 "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
             ),
             "admit": held("behaviour/pool/test_admission"),
-            "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
             "decided": held("dispatch/test_decided", "behaviour/settings/test_policy"),
             "confirming": held("behaviour/calls/test_confirmation"),

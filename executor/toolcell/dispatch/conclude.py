@@ -14,7 +14,6 @@ from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.result import Notice, ToolResult, Usage
 
 from . import hooks
-from .admit import judge
 from .catalog import Checks
 from .changed_files import with_changes
 from .context import CallContext
@@ -64,8 +63,6 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None:
         sent = {"delivered": ran.is_delivered, "effect": ran.has_effect}
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
-    if result.error is not None or services.gate.breaker.circuits:
-        judge(services, caller, call.id, route.declaration, result.error)
     if not (result.display.isascii() and result.display.isprintable()):  # else nothing is to be escaped
         result = for_people(result)
     if result.error is not None or caller.malformed:

@@ -1,24 +1,21 @@
-"""The gate of a supervisor: its concurrency limits and its circuit breaker."""
+"""The gate of a supervisor: its concurrency limits."""
 
-from toolcell.rules.circuit_breaker import CircuitBreaker
 from toolcell.rules.concurrency import Concurrency
 from toolcell_tools.capability import SessionKind
 
-from .breaker import Breaker
 from .turnstile import Queue, Turnstile
 
 
 class Gate:
-    """The turnstiles by tool and by session kind, and the circuits of all tools."""
+    """The turnstiles by tool and by session kind."""
 
-    __slots__ = ("_kinds", "_tools", "breaker", "is_limited", "queue")
+    __slots__ = ("_kinds", "_tools", "is_limited", "queue")
 
-    def __init__(self, concurrency: Concurrency, circuit_breaker: CircuitBreaker) -> None:
+    def __init__(self, concurrency: Concurrency) -> None:
         self._tools = {name: Turnstile(limit) for name, limit in concurrency.tools.items()}
         self._kinds = {kind: Turnstile(limit) for kind, limit in concurrency.kinds.items()}
         self.is_limited = bool(self._tools or self._kinds)
         self.queue = Queue()
-        self.breaker = Breaker(settings=circuit_breaker)
 
     def turnstiles(self, tool: str, kind: SessionKind) -> list[Turnstile]:
         """Those that a call of this tool in a session of this kind must pass."""

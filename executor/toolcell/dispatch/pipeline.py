@@ -106,7 +106,7 @@ async def _after_validation(
 ) -> ToolResult:
     """The steps after validation. Those of a call without hooks, approval and limits are here, because each function
     takes time. The others are functions below."""
-    services, caller, routes, call_id = context[:4]
+    services, caller, routes = context[:3]
     checks = offer.checks
     # before hooks
     in_its_place: ToolResult | None = None
@@ -156,8 +156,8 @@ async def _after_validation(
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
-    if caller.meter is not None or services.gate.is_limited or services.gate.breaker.circuits:
-        admitted = await admit(services, caller, call_id, offer.declaration, wall_s)
+    if caller.meter is not None or services.gate.is_limited:
+        admitted = await admit(services, caller, offer.declaration, wall_s)
         if not isinstance(admitted, Admission):
             return refused(context, call, tool, admitted)
         admission, wall_s = admitted, admitted.wall_s

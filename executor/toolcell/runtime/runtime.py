@@ -388,7 +388,7 @@ class Runtime:
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
-            gate=Gate(settings.concurrency, settings.circuit_breaker),
+            gate=Gate(settings.concurrency),
             telemetry=settings.telemetry,
             in_background=self.in_background,
         )
@@ -749,7 +749,6 @@ class Runtime:
                 self._kept.drop(session.caller.id)
             except UsageError:
                 _log.exception("the row of the session %s, which is closed, is not removed", session.caller.id)
-        self.services.gate.breaker.forget(session.caller.id)
 
     def forget_kept(self, session: SessionCore) -> None:
         """Remove a session that is resumed from the state directory."""

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell.rules.circuit_breaker import CircuitBreaker
 from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
 from toolcell.rules.policy import PROJECT, TierPolicy
@@ -167,8 +166,6 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return frozenset(value)
         case "concurrency":
             return Concurrency(**value)
-        case "circuit_breaker":
-            return CircuitBreaker(**value)
         case "session_ttl_s":
             return MappingProxyType(
                 {**below.session_ttl_s, **{SessionKind(kind): each for kind, each in value.items()}}
