@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # type checkers know this name; an import of typing would
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from toolcell.dispatch.hooks import RepeatGuard
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
     from toolcell.rules.concurrency import Concurrency
@@ -170,7 +171,6 @@ if TYPE_CHECKING:
     from .backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
     from .backends.web import PublicWeb
     from .dispatch.hooks import Deny, Hook
-    from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .pool.recovery import SupervisorStatus
     from .request_help import artifacts_text, instructions_of, preload_memory
@@ -262,8 +262,7 @@ _HOMES = {
     "toolcell.rules.toml.config": "Config",
     "toolcell.rules.toml.load": "load_config",
     "toolcell.rules.credentials": "Credential",
-    "toolcell.dispatch.hooks": "Deny Hook",
-    "toolcell.dispatch.repeats": "RepeatGuard",
+    "toolcell.dispatch.hooks": "Deny Hook RepeatGuard",
     "toolcell.rules.policy": "Explanation Policy PolicyRule TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.store.journal.journal": "Journal RecentJournal Record",

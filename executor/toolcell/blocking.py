@@ -13,6 +13,7 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell import request_help
+from toolcell.dispatch.callbacks import OnLog, StreamName, in_callers_context
 from toolcell.rules import misuse
 from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.limits import SessionUsage, UsageLimits
@@ -41,8 +42,6 @@ from . import supervisor as _supervisor
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .dispatch.reports import OnLog, in_callers_context
-from .dispatch.streams import StreamName
 from .errors import UsageError
 from .pool.recovery import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus

@@ -1,6 +1,6 @@
 """The gate: which limits hold for a call, by its tool and by the kind of its session."""
 
-from toolcell.dispatch.gate import Gate
+from toolcell.dispatch.turnstile import Gate
 from toolcell.rules.concurrency import Concurrency
 from toolcell_tools import SessionKind
 

@@ -8,8 +8,9 @@ from typing import Protocol
 import anyio
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
+from toolcell.dispatch.call_errors import unseen
 from toolcell.dispatch.changed_files import listed_of
-from toolcell.dispatch.execute import has_kept_writers, unseen
+from toolcell.dispatch.in_cell import has_kept_writers
 from toolcell.dispatch.protected_names import audit
 from toolcell.dispatch.services import Services
 from toolcell.dispatch.serving import bound_to

@@ -13,7 +13,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Overloaded, PermissionDenied
 from toolcell_tools.preview import counted
 
-from .approve import closed
+from .call_errors import closed, usage_limit_reached
 from .services import Caller, Services
 from .turnstile import Queue, Turnstile
 
@@ -65,7 +65,7 @@ async def admit(
     if meter is not None:
         reached = meter.begin()
         if reached:
-            return _limit_reached(declaration, reached)
+            return usage_limit_reached(declaration, reached)
         admission.is_counted = True
         admission.wall_s = min(wall_s, meter.wall_left_s())
     turnstiles = services.gate.turnstiles(name, caller.kind)
@@ -109,11 +109,3 @@ async def _wait_for_turn(
         )
     admission.wall_s = max(0.0, wall_s - (time.monotonic() - began))
     return None
-
-
-def _limit_reached(declaration: ToolDeclaration, reached: str) -> PermissionDenied:
-    message = (
-        f"The tool {declaration.name!r} may not be called any more: the usage limit {reached} of this session, or of "
-        "one above it, is reached. Finish without more calls, or ask for a higher limit."
-    )
-    return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")

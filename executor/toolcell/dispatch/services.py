@@ -1,22 +1,25 @@
-"""The frozen values that the steps of a call get. `Services` is the same for all calls of a supervisor, and `Caller`
-for all calls of a session. `context.CallContext` is for one call.
-"""
+"""The frozen values that the steps of a call get. `Services` is the same for all calls of a supervisor, `Caller`
+for all calls of a session, and `Offer` for all calls of a tool in a session. `call_context.CallContext` is for one
+call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.errors import UsageError
 from toolcell.pool.calling import CallPool
 from toolcell.pool.reactor import Reactor
 from toolcell.rules.limits import UsageMeter
 from toolcell.rules.pages import ALL
 from toolcell.rules.policy import Policy
 from toolcell.rules.profile import Profile
+from toolcell.rules.redaction import SessionSecrets
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
@@ -24,10 +27,11 @@ from toolcell.sessions.farewells import Farewell
 from toolcell.sessions.foreign import ForeignSource
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import RuledWeb, SeenLinks
-from toolcell.sessions.secrets import SessionSecrets
+from toolcell.sessions.shipping import shipped
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.sessions.used import NOTHING, Use
 from toolcell.store.approvals import Approvals, Approver
 from toolcell.store.journal import Journal
 from toolcell.store.journal.durable import DurableJournal
@@ -36,12 +40,55 @@ from toolcell.store.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary
 
-from .catalog import Catalog
-from .gate import Gate
-from .malformed import Malformed
 from .overflow import Overflow
+from .turnstile import Gate
+from .validate import Checks, Malformed
+
+_READ_AND_WRITE = frozenset({Capability.READ, Capability.WRITE})
+
+
+class Shipments:
+    """The shipment of each tool: what a cell needs to load it. Computed once, for all sessions."""
+
+    def __init__(self) -> None:
+        self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
+
+    def shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
+        """The tool's shipment and the objects that are sent with it by value. It is made again if a global name that it
+        uses is rebound. Raises UsageError if it cannot be sent."""
+        found = self._shipments.get(tool)
+        if found is None or not found[1].is_current():
+            found = self._shipments[tool] = shipped(tool, NOTHING if found is None else found[1])
+        return found
+
+    def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
+        """The tool's shipment alone."""
+        return self.shipped(tool)[0]
+
+    def can_ship(self, tool: Tool[..., Any]) -> bool:
+        """Whether a cell can load the tool. If not, calls of the tool get the reason."""
+        try:
+            self.shipped(tool)
+        except UsageError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A tool as a session has it: with its compiled schemas, and with what its calls lack there. If they lack anything,
+    none of them runs."""
+
+    tool: Tool[..., Any]
+    declaration: ToolDeclaration
+    checks: Checks
+    lacks: frozenset[Capability]
+    use: Use
+    """The objects that are sent to a cell by value with the tool. If they change, the offer is made again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +103,7 @@ class Services:
     state: StateDirectory | None
     """Its state directory, which no cell may see."""
     metrics: Metrics
-    catalog: Catalog
+    shipments: Shipments
     hook_timeout_s: float
     hooks: tuple[object, ...]
     policy: Policy
@@ -122,6 +169,11 @@ class Caller:
     def line(self) -> tuple[str, ...]:
         """The agent ids from the root of its tree to its own."""
         return self.data.info.line
+
+    @property
+    def readable_workspace(self) -> Path | None:
+        """The workspace, if the session may read and write it: then its long outputs are saved there."""
+        return self.workspace if self.grants >= _READ_AND_WRITE else None
 
     def readable_web(self) -> WebClient:
         """The web client for its calls, which fetches the pages that its profile allows."""

@@ -25,20 +25,18 @@ from toolcell.sessions.lifetime import WITHIN
 from toolcell.sessions.protection import Watch
 from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
-from toolcell.wire.frames import Field
+from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
 from toolcell_tools.interrupts import Guard, cause_of
 from toolcell_tools.preview import ends_of, shortened
 
-from .answering import reply, room_for
-from .context import CallContext
+from .call_context import CallContext
+from .call_record import argument_secrets, clean, facts_of
+from .callbacks import Streams, tell_log, tell_progress
 from .protected_names import audit
-from .record import argument_secrets, clean, facts_of
-from .reports import tell_log, tell_progress
 from .route import Route
-from .streams import Streams
 
 _log = logging.getLogger("toolcell.tool")
 _LASTING = frozenset({Capability.WRITE, Capability.EXEC})
@@ -427,3 +425,30 @@ def bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
     """
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
+
+
+async def room_for(account: Account, bytes: int) -> Charge:
+    """Wait for room for an answer of so many bytes. The caller releases the charge."""
+    granted = anyio.Event()
+    ask = account.ask(bytes, granted.set)
+    if ask.charge is None:
+        try:
+            await granted.wait()
+        except BaseException:
+            ask.end()
+            raise
+    assert ask.charge is not None
+    return ask.charge
+
+
+def reply(run: Run, request: Request, ok: bool, value: Field, held: Charge) -> None:
+    """Send the answer to the cell, which then owns the charge. An answer that no frame can hold becomes a refusal."""
+    if run.cell is None:
+        held.release()
+        return
+    try:
+        run.cell.calls.reply(run, request.request, ok, value, held)
+    except Unpackable as error:
+        why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+        refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+        run.cell.calls.reply(run, request.request, False, refusal.to_wire(), held)

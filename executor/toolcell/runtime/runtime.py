@@ -19,15 +19,14 @@ from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
-from toolcell.dispatch import approve
-from toolcell.dispatch.catalog import Catalog
-from toolcell.dispatch.describe import describe
-from toolcell.dispatch.gate import Gate
-from toolcell.dispatch.guards import PendingRules, unknown_arguments
-from toolcell.dispatch.listing import listed
+from toolcell.dispatch import ask_approval
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
-from toolcell.dispatch.services import Caller, Services, agent_facts
+from toolcell.dispatch.resolve import tools_of_module, tools_of_source
+from toolcell.dispatch.services import Caller, Services, Shipments, agent_facts
+from toolcell.dispatch.startup_checks import PendingRules, unknown_arguments
+from toolcell.dispatch.turnstile import Gate
+from toolcell.dispatch.validate import checks_of
 from toolcell.errors import UsageError
 from toolcell.pool.calling import CallPool, PoolHost
 from toolcell.pool.cell import Cell
@@ -37,6 +36,7 @@ from toolcell.rules import misuse
 from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
+from toolcell.rules.redaction import SessionSecrets
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.changes import WorkspaceChanges
@@ -51,7 +51,6 @@ from toolcell.sessions.opening import Opening, require_apart, require_texts, wor
 from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
-from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.session_result import SessionState
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
@@ -96,7 +95,7 @@ class Runtime:
     def __init__(self, settings: Settings, public: object) -> None:
         """`public` is the program's `Supervisor`, to which toolsets are attached."""
         self.settings = settings
-        self.catalog = Catalog()
+        self.shipments = Shipments()
         self.metrics = Metrics()
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
         self._own_secrets = SessionSecrets()
@@ -140,9 +139,9 @@ class Runtime:
         """Start the supervisor, from any task. Do nothing if it was started. Check its tools first."""
         if self._life.state == "new":
             for tool in self.settings.tools.values():  # errors are raised here rather than at the first call
-                self.catalog.checks(tool)
+                checks_of(tool)
                 if tool.placement == "cell":
-                    self.catalog.shipment(tool)
+                    self.shipments.shipment(tool)
         await self._life.begin()
 
     async def close(self) -> None:
@@ -265,7 +264,7 @@ class Runtime:
             max_cells=settings.max_cells or default_max_cells(),
             standby=settings.standby,
             on_kept_gone=self._on_kept_gone,
-            tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
+            tools=[self.shipments.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
             record=self.record,
         )
 
@@ -373,7 +372,7 @@ class Runtime:
             durable=self._durable,
             state=settings.state,
             metrics=self.metrics,
-            catalog=self.catalog,
+            shipments=self.shipments,
             hooks=settings.hooks,
             hook_timeout_s=settings.hook_timeout_s,
             policy=settings.policy,
@@ -434,7 +433,7 @@ class Runtime:
                 await self._close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
                 if self._approvals is not None:  # of sessions that were closed before
-                    await approve.withdraw_closed(self._approvals)
+                    await ask_approval.withdraw_closed(self._approvals)
 
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""
@@ -719,13 +718,13 @@ class Runtime:
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
-        return await describe(core.services, core.caller, core.routes, source)
+        return await tools_of_module(core.services, core.caller, core.routes, source)
 
     async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
         """The list of tools that a source gives in its cell of this session; None if it may not start there. For
         toolsets of foreign tools. Raises ToolsetError."""
         core = self.session(session.session_id)
-        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+        return await tools_of_source(core.services, core.caller, core.routes, lister, wall_s)
 
     def require_apart(self, profile: Profile) -> None:
         """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""

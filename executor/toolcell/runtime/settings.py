@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.dispatch.guards import checked_hooks, checked_policy
+from toolcell.dispatch.startup_checks import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.pool.calling import Cluster
 from toolcell.rules import misuse

@@ -1,8 +1,7 @@
 """Explain to a model what is wrong with a value: the place, the expected and the given value, and a suggestion.
 
 jsonschema-rs reports what failed, keyword by keyword; this module selects and rewords. jsonschema-rs also gave the
-verdict, so the reasons always agree with the verdict, whatever its dialect of patterns.
-"""
+verdict, so the reasons always agree with the verdict, whatever its dialect of patterns."""
 
 import json
 import math
@@ -11,12 +10,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-__all__ = ["MAX_PROBLEMS", "Problem", "explained", "problems"]
-
 MAX_PROBLEMS = 5
 MAX_CHOICES = 20
 SHOWN_CHARS = 60
-
 Path = tuple[str | int, ...]
 
 

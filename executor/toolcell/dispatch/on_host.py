@@ -3,8 +3,7 @@
 A host tool is the user's own code, and its declaration says where it runs. An exception in it becomes an error result.
 A synchronous tool runs in a thread, which cannot be killed: at the deadline, and at the close of its session, its
 caller gets the error at once, and the log says when the thread has ended. Its result has the same bounds as a cell's:
-depth, elements, encoded size.
-"""
+depth, elements, encoded size."""
 
 import asyncio
 import inspect
@@ -39,10 +38,10 @@ from toolcell_tools.interrupts import Guard, asyncio_task, cause_of, pass_on
 from toolcell_tools.raised import Raised, invalid, raised
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
-from .context import CallContext
-from .malformed import leave_batch
-from .record import secrets_of
-from .reports import tell_log, tell_progress
+from .call_context import CallContext
+from .call_record import secrets_of
+from .callbacks import tell_log, tell_progress
+from .validate import leave_batch
 
 PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")

@@ -8,10 +8,9 @@ from toolcell.store.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
-from .reports import OnLog, OnProgress
+from .callbacks import OnLog, OnOutput, OnProgress
 from .route import Routes
 from .services import Caller, Services
-from .streams import OnOutput
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 
