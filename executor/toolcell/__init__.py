@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from toolcell.dispatch.hooks import RepeatGuard
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
-    from toolcell.rules.concurrency import Concurrency
     from toolcell.rules.credentials import Credential
-    from toolcell.rules.limits import SessionUsage, UsageLimits
+    from toolcell.rules.limits import Concurrency, SessionUsage, UsageLimits
     from toolcell.rules.policy import Explanation, Policy, PolicyRule, TierPolicy
     from toolcell.rules.profile import Profile
     from toolcell.rules.toml.config import Config
@@ -258,7 +257,6 @@ _HOMES = {
     "toolcell.runtime.batch": "BatchResult",
     "toolcell.rules.call": "ToolCall",
     "toolcell.rules.channel": "ChannelPolicy",
-    "toolcell.rules.concurrency": "Concurrency",
     "toolcell.rules.toml.config": "Config",
     "toolcell.rules.toml.load": "load_config",
     "toolcell.rules.credentials": "Credential",
@@ -272,7 +270,7 @@ _HOMES = {
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
-    "toolcell.rules.limits": "SessionUsage UsageLimits",
+    "toolcell.rules.limits": "Concurrency SessionUsage UsageLimits",
     "toolcell.agents": "AgentRun agent_tool delegate",
     "toolcell.request_help": "artifacts_text instructions_of preload_memory",
     "toolcell.sessions.session_result": "CallReport SessionResult SessionState",

@@ -15,8 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from toolcell import request_help
 from toolcell.dispatch.callbacks import OnLog, StreamName, in_callers_context
 from toolcell.rules import misuse
-from toolcell.rules.concurrency import Concurrency
-from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.limits import Concurrency, SessionUsage, UsageLimits
 from toolcell.rules.policy import Explanation, Policy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config

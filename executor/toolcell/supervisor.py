@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from toolcell.rules.concurrency import Concurrency
-    from toolcell.rules.limits import UsageLimits
+    from toolcell.rules.limits import Concurrency, UsageLimits
     from toolcell.rules.policy import Policy
     from toolcell.rules.profile import Profile
     from toolcell.rules.toml import Config

@@ -1,7 +1,7 @@
 """The gate: which limits hold for a call, by its tool and by the kind of its session."""
 
 from toolcell.dispatch.turnstile import Gate
-from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.limits import Concurrency
 from toolcell_tools import SessionKind
 
 

@@ -9,7 +9,7 @@ import anyio
 
 from toolcell.pool.pace import Pace
 from toolcell.pool.plan import least_wait_s, may_queue
-from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.limits import Concurrency
 from toolcell_tools.capability import SessionKind
 
 MAX_WAITING: Final = 1000

@@ -14,7 +14,7 @@ from toolcell.dispatch.startup_checks import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.pool.calling import Cluster
 from toolcell.rules import misuse
-from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config

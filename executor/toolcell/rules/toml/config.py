@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml.servers import McpServer

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import PROJECT, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml.complaints import complaints, wider_than_a_worker
