@@ -13,7 +13,8 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell import request_help
-from toolcell.dispatch.callbacks import OnLog, StreamName, in_callers_context
+from toolcell.dispatch.call_context import OnLog, StreamName
+from toolcell.dispatch.callbacks import in_callers_context
 from toolcell.rules import misuse
 from toolcell.rules.limits import Concurrency, SessionUsage, UsageLimits
 from toolcell.rules.policy import Explanation, Policy

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpac
 
 import anyio
 
-from toolcell.dispatch.call_context import CallContext, CallFate, Repair
-from toolcell.dispatch.callbacks import OnLog, OnOutput, OnProgress, in_callers_context
+from toolcell.dispatch.call_context import CallContext, CallFate, OnLog, OnOutput, OnProgress, Repair
+from toolcell.dispatch.callbacks import in_callers_context
 from toolcell.dispatch.pipeline import explain_call, traced
 from toolcell.rules import misuse
 from toolcell.rules.call import ToolCall

@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.backends.threads import in_thread
-from toolcell.dispatch.call_context import CallContext
-from toolcell.dispatch.callbacks import OnProgress
+from toolcell.dispatch.call_context import CallContext, OnProgress
 from toolcell.dispatch.pipeline import ask_ahead
 from toolcell.errors import UsageError
 from toolcell.session import Session, core_of

@@ -4,14 +4,15 @@ No cell is held while the approver decides, and the call's own time has not begu
 that run. If the answer has other arguments, the caller of `ask` validates them.
 
 The store (`services.approvals`) keeps each request and each answer. With a state directory, a person can answer there,
-also after a restart and from another process. The first answer counts."""
+also after a restart and from another process. The first answer counts.
+"""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -42,7 +43,7 @@ POLL_S: Final = 0.1
 """How often a waiting call looks for an answer in the store."""
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
-WALL_S = 5.0
+PREVIEW_WALL_S = 5.0
 
 
 class _Ending(NamedTuple):
@@ -86,14 +87,27 @@ async def ask(
 
 async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall, reason: str) -> ApprovalRequest:
     """The request for approval of a call, with its preview, which is made in a cell."""
-    caller, declaration = context.caller, tool.declaration
+    preview = await preview_of(context, tool, call)
+    return new_request(context, tool, call, reason, preview, "tool" if is_previewed(tool) else "supervisor")
+
+
+def new_request(
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    reason: str,
+    preview: Preview,
+    preview_by: Literal["tool", "supervisor"],
+) -> ApprovalRequest:
+    """A request that is bound to the session, the tool's version and the exact arguments of a call."""
+    caller, declaration, now = context.caller, tool.declaration, context.services.approvals().now()
     return ApprovalRequest(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
         arguments=deepcopy(call.arguments),  # a copy: an approver cannot change what runs by changing the request
-        preview=await preview_of(context, tool, call),
-        preview_by="tool" if is_previewed(tool) else "supervisor",
+        preview=preview,
+        preview_by=preview_by,
         tier=declaration.tier,
         reason=reason,
         call_id=call.id,
@@ -101,8 +115,8 @@ async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall,
         agent_id=caller.agent_id,
         ancestors=caller.data.info.ancestors,
         session_kind=caller.kind,
-        expires_at=(now := context.services.approvals().now()) + context.services.approval_timeout_s,
         created_at=now,
+        expires_at=now + context.services.approval_timeout_s,
     )
 
 
@@ -372,7 +386,7 @@ def is_previewed(tool: Tool[..., Any]) -> bool:
 
 async def _said(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
     while True:
-        run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, WALL_S)
+        run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, PREVIEW_WALL_S)
         run.preview = True
         outcome = await in_pool(context, run)
         if outcome.ending != "moved":  # otherwise the workspace is another directory now

@@ -1,12 +1,12 @@
 """Confirmations from within tools: `ctx.confirm` ends the call, and the same call, made again, has the answer.
 
 The request is kept in the store of approvals, bound to the session, the tool's version, the exact arguments and the
-question. No cell and no caller waits for the answer. While it is missing, the same call does not run at all."""
+question. No cell and no caller waits for the answer. While it is missing, the same call does not run at all.
+"""
 
 import json
 import logging
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -92,7 +92,8 @@ async def waiting(
     except (NoThread, UsageError) as error:
         _log.exception("the confirmation of call %s cannot be asked", call.id)
         ask_approval.record_approval(context, request, f"could not be asked: {error}")
-        return _failed(ran, f"The question for confirmation could not be kept. {_why(error)}".rstrip())
+        why = f" {error}" if isinstance(error, UsageError) else ""
+        return _failed(ran, f"The question for confirmation could not be kept.{why}")
     store.leave(kept.id)
     ask_approval.record_approval(context, kept, "", event="asked")
     ask_approval.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
@@ -128,10 +129,6 @@ async def _asked_of(context: CallContext, store: Approvals, request: ApprovalReq
     await ask_approval.withdrawn(context.caller.life, store, request.id)
 
 
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, UsageError) else ""
-
-
 def _failed(ran: Ran, message: str) -> Ran:
     return ran._replace(outcome=replace(ran.outcome, ending="error", reason="exception", message=message))
 
@@ -146,24 +143,11 @@ def _request(
     *,
     approved: bool = False,
 ) -> ApprovalRequest:
-    caller, declaration = context.caller, tool.declaration
     shown = "" if payload is None else json.dumps(payload, indent=2, ensure_ascii=False)
-    return ApprovalRequest(
-        tool=tool.name,
-        version=tool.version,
-        fingerprint=declaration.fingerprint,
-        arguments=deepcopy(call.arguments),
-        preview=Preview(hint, f"{hint}\n{shown}".strip()).for_people(),
-        preview_by="tool",
-        tier=declaration.tier,
-        reason=f"the tool {tool.name!r} asks for a confirmation",
-        call_id=call.id,
-        session_id=caller.id,
-        agent_id=caller.agent_id,
-        ancestors=caller.data.info.ancestors,
-        session_kind=caller.kind,
-        created_at=(now := context.services.approvals().now()),
-        expires_at=now + context.services.approval_timeout_s,
+    preview = Preview(hint, f"{hint}\n{shown}".strip()).for_people()
+    reason = f"the tool {tool.name!r} asks for a confirmation"
+    return replace(
+        ask_approval.new_request(context, tool, call, reason, preview, "tool"),
         asks="confirmation",
         hint=hint,
         payload=payload,

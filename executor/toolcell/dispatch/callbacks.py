@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import Context, copy_context
-from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 import anyio
 
 from toolcell.pool.capture import Capture
 from toolcell.rules.redaction import Redaction
 from toolcell.sessions.lifetime import WITHIN
-from toolcell.store.journal import Journal, Record
+from toolcell.store.journal import Record
 from toolcell.wire.budget import Charge
 from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact
@@ -24,20 +24,14 @@ from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.preview import printable
 from toolcell_tools.result import CapturedOutput, Notice, ToolResult
 
+from .call_context import CallContext, OnOutput, StreamName
 from .overflow import PIECE_BYTES, StreamFile
 from .services import Caller, Services
 
 P = ParamSpec("P")
 T = TypeVar("T")
-OnProgress = Callable[[str, float | None], Awaitable[None] | None]
-OnLog = Callable[[str, str, Mapping[str, Any]], None]
-"""Receives what a tool logs: `on_log("info", "message", fields)`. It runs on the event loop and must return at once."""
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-StreamName = Literal["stdout", "stderr"]
-OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
-"""Receives what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop and must
-return at once. A slow one must be async."""
 NAMES: Final[dict[int, StreamName]] = {1: "stdout", 2: "stderr"}
 WAITING_BYTES = 256 * 1024  # buffered in memory for a listener that is slower than the call
 SLOW_S = 0.1  # of the event loop's time in a plain function; asyncio's debug mode warns after the same time
@@ -80,15 +74,11 @@ class _InContext:
 
 
 def tell_progress(
-    in_background: Callable[..., None],
-    on_progress: OnProgress | None,
-    call_id: str,
-    message: str,
-    fraction: float | None,
-    charged: Callable[[], Charge] | None = None,
+    context: CallContext, message: str, fraction: float | None, charged: Callable[[], Charge] | None = None
 ) -> None:
     """Report a call's progress to its caller. An exception of the callback is only logged. Queued reports are
     `charged`."""
+    on_progress, call_id = context.on_progress, context.call_id
     if on_progress is None:
         return
     try:
@@ -98,7 +88,7 @@ def tell_progress(
         _log.exception("on_progress of call %s raised", call_id)
         return
     if inspect.isawaitable(answer):
-        in_background(_awaited, call_id, answer, None if charged is None else charged())
+        context.services.in_background(_awaited, call_id, answer, None if charged is None else charged())
 
 
 async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None) -> None:
@@ -113,15 +103,7 @@ async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None)
 
 
 def tell_log(
-    journal: Journal,
-    session_id: str,
-    call_id: str,
-    tool: str,
-    level: str,
-    message: str,
-    fields: Mapping[str, Any],
-    on_log: OnLog | None,
-    secrets: Redaction | None,
+    context: CallContext, tool: str, level: str, message: str, fields: Mapping[str, Any], secrets: Redaction | None
 ) -> None:
     """Write a tool's log entry without the secrets to the log and the journal, and pass it to the caller as it is."""
     said: dict[str, Any] = {"message": message, "fields": dict(fields)}
@@ -130,13 +112,13 @@ def tell_log(
     line = printable(said["message"])  # a tool must not forge other log lines
     _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": said["fields"]})
     data = {"tool": tool, "level": level, **said}
-    journal.write(Record("log", session_id, call_id, data))
-    if on_log is not None:
+    context.services.journal.write(Record("log", context.caller.id, context.call_id, data))
+    if context.on_log is not None:
         try:
-            on_log(level, message, fields)
+            context.on_log(level, message, fields)
         except BaseException as error:
             pass_on(error)
-            _log.exception("on_log of call %s raised", call_id)
+            _log.exception("on_log of call %s raised", context.call_id)
 
 
 class Streams:

@@ -2,7 +2,8 @@
 
 Any denial wins. Replacement is explicit: a returned call or result replaces the present one, for the later hooks too. A
 hook that raises fails closed: before the call, the call is denied; after the call, the result is withheld. The close of
-the session ends a running hook with the same effect."""
+the session ends a running hook with the same effect.
+"""
 
 import inspect
 import logging

@@ -3,7 +3,8 @@ stream while its call runs.
 
 If the session may read and write its workspace, the file is in `.toolcell/outputs/` there, so that the model can read
 the rest with the `read` tool: text unchanged, other data as JSON in lines. Otherwise the file is in the supervisor's
-own store, a directory that is removed when the supervisor ends. `artifact.read()` reads both."""
+own store, a directory that is removed when the supervisor ends. `artifact.read()` reads both.
+"""
 
 import errno
 import logging

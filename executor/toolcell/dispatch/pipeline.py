@@ -1,7 +1,8 @@
 """The pipeline: all steps from a tool call to its result, in order.
 
 Nothing here raises because of a tool, a model or a sandbox. Arguments from a repair are validated again, so the call
-runs with checked arguments."""
+runs with checked arguments.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -14,22 +15,21 @@ from toolcell.rules.call import ToolCall
 from toolcell.rules.policy import Explanation
 from toolcell.store.approvals import ApprovalRequest
 from toolcell.telemetry.tracing import Telemetry
-from toolcell.wire.frames import Field
-from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.result import ToolResult
 
-from . import ask_approval, ask_confirmation, hooks, on_host
+from . import ask_approval, ask_confirmation, hooks
 from .admit import Admission, admit, held
 from .call_context import CallContext, Repair
 from .call_errors import UNROUTABLE, closed, unusable
-from .call_record import intend, record_without_run, secrets_for_record
+from .call_record import intend, secrets_for_record
 from .conclude import concluded, put_in_place, refused
 from .in_cell import Ran, in_cell
+from .on_host import on_host
 from .permit import allowed_by, explain, mutates, permit
 from .resolve import resolved
-from .route import Route, Routes
+from .route import Routes
 from .services import Caller, Offer, Services
 from .validate import MAX_ATTEMPTS, Checks, Valid
 
@@ -93,28 +93,26 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
     if not valid.bytes:
-        return await _after_validation(context, tool, offer, call, valid.packed)
+        return await _after_validation(context, offer, call, valid.packed)
     charge = held(services, caller, valid.bytes)
     if isinstance(charge, ErrorBase):
         return refused(context, call, tool, charge)
     try:
-        return await _after_validation(context, tool, offer, call, valid.packed)
+        return await _after_validation(context, offer, call, valid.packed)
     finally:
         charge.release()
 
 
-async def _after_validation(
-    context: CallContext, tool: Tool[..., Any], offer: Offer, call: ToolCall, packed: bytes | None
-) -> ToolResult:
+async def _after_validation(context: CallContext, offer: Offer, call: ToolCall, packed: bytes | None) -> ToolResult:
     """The steps after validation. Those of a call without hooks, approval and limits are here, because each function
     takes time. The others are functions below."""
     services, caller, routes = context[:3]
-    checks = offer.checks
+    tool, checks = offer.tool, offer.checks
     # before hooks
     in_its_place: ToolResult | None = None
     by = ""
     if services.hooks:
-        hooked = await _after_before_hooks(context, tool, offer, call)
+        hooked = await _after_before_hooks(context, offer, call)
         if isinstance(hooked, ToolResult):
             return hooked
         call, packed, in_its_place, by = hooked
@@ -127,7 +125,7 @@ async def _after_validation(
     if tool.confirms:
         confirmed = await ask_confirmation.standing(context, tool, call)
     if reason and not (confirmed.approved or confirmed.pending):
-        approved = await _approved(context, tool, offer, call, reason)
+        approved = await _approved(context, offer, call, reason)
         if isinstance(approved, ToolResult):
             return approved
         if approved.call is not call:
@@ -177,7 +175,7 @@ async def _after_validation(
         # run
         confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
-            ran = await _on_host(context, route, call, wall_s, confirm)
+            ran = await on_host(context, route, call, wall_s, confirm)
         else:
             answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
             if type(answered) is not Ran:
@@ -211,25 +209,22 @@ class _Checked(NamedTuple):
     by: str = ""
 
 
-async def _after_before_hooks(
-    context: CallContext, tool: Tool[..., Any], offer: Offer, call: ToolCall
-) -> _Checked | ToolResult:
+async def _after_before_hooks(context: CallContext, offer: Offer, call: ToolCall) -> _Checked | ToolResult:
     """The call with the arguments that the hooks leave, validated again, or the result of a call that is refused."""
     services = context.services
     hooked, denied, result, by = await hooks.before(services.hooks, context.caller.life, call, services.hook_timeout_s)
     if denied is not None:
-        return refused(context, hooked, tool, denied)
+        return refused(context, hooked, offer.tool, denied)
     valid = _replaced(offer.checks, hooked.arguments, "a hook")  # always: a hook may have changed them in place
     if isinstance(valid, ValidationError):
-        return refused(context, hooked, tool, valid)
+        return refused(context, hooked, offer.tool, valid)
     return _Checked(call._replace(arguments=valid.arguments), valid.packed, result, by)
 
 
-async def _approved(
-    context: CallContext, tool: Tool[..., Any], offer: Offer, call: ToolCall, reason: str
-) -> _Checked | ToolResult:
+async def _approved(context: CallContext, offer: Offer, call: ToolCall, reason: str) -> _Checked | ToolResult:
     """The approved call, or the result of a call that is refused. The call is the same object if the approver left its
     arguments as they were. Other arguments are validated, and the policy decides about them."""
+    tool = offer.tool
     try:
         approved = await ask_approval.ask(context, tool, call, reason)
     except UNROUTABLE as error:  # no route to its preview
@@ -246,22 +241,6 @@ async def _approved(
     if not isinstance(again, str):
         return refused(context, call, tool, again)
     return _Checked(call, valid.packed)
-
-
-async def _on_host(
-    context: CallContext, route: Route, call: ToolCall, wall_s: float, confirm: list[Field] | None
-) -> Ran:
-    """Run the call of a host tool. A call whose caller goes meanwhile is recorded."""
-    services, caller, tool = context.services, context.caller, route.tool
-    most = route.limits.result_bytes
-    try:
-        outcome, used = await on_host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
-    except BaseException:
-        if context.fate is not None:
-            context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
-        record_without_run(services, caller, call, tool.version, closed(call.tool, caller.life), {})
-        raise
-    return Ran(route, outcome, used, secrets_for_record(services, caller, call))
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

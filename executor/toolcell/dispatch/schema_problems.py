@@ -1,7 +1,8 @@
 """Explain to a model what is wrong with a value: the place, the expected and the given value, and a suggestion.
 
 jsonschema-rs reports what failed, keyword by keyword; this module selects and rewords. jsonschema-rs also gave the
-verdict, so the reasons always agree with the verdict, whatever its dialect of patterns."""
+verdict, so the reasons always agree with the verdict, whatever its dialect of patterns.
+"""
 
 import json
 import math

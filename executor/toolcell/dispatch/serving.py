@@ -187,23 +187,11 @@ class SessionRun(Run):
         if self._context.trace is not None:
             self._context.trace.progressed(progress.message, progress.fraction)
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
-        tell_progress(
-            self._services.in_background,
-            self._context.on_progress,
-            self.call_id,
-            progress.message,
-            progress.fraction,
-            charged,
-        )
+        tell_progress(self._context, progress.message, progress.fraction, charged)
 
     def on_log(self, log: Log) -> None:
-        if not self._may_record("log"):
-            return
-        journal, context = self._services.journal, self._context
-        on_log, secrets = context.on_log, self._secrets()
-        tell_log(
-            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, on_log, secrets
-        )
+        if self._may_record("log"):
+            tell_log(self._context, self.tool, log.level, log.message, log.fields, self._secrets())
 
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:

@@ -3,7 +3,8 @@ cell, a result before anybody sees it.
 
 jsonschema-rs validates, with a validator compiled once for each tool, and with its linear-time regex engine. Depth is
 bounded first, because jsonschema-rs overflows its stack on instances nested 30,000 deep. The number of steps is bounded
-too, because a schema of a few lines can take any time. `format` is not asserted."""
+too, because a schema of a few lines can take any time. `format` is not asserted.
+"""
 
 import math
 from collections.abc import Callable, Generator, Mapping
@@ -33,7 +34,6 @@ from toolcell_tools.targets import UnresolvedReference
 from .schema_problems import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = MOST_VALUES
 MAX_EXPLAINED = 2_000_000
 """The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
 Each problem takes 12 µs and copies its value, even if the problem is not shown."""
@@ -64,7 +64,7 @@ class Valid(NamedTuple):
 
 
 class Validator:
-    """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
+    """Checks values against one schema of a tool: its arguments, its results, or the data of its failures.
 
     With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
     object. An object under the name `whole` alone is taken as the arguments: see `Tool.whole`.
@@ -95,7 +95,7 @@ class Validator:
         if valid is not None:
             return valid
         try:
-            plain, values, chars = encode_counted(arguments, MAX_VALUES, bits=WIDE_BITS)
+            plain, values, chars = encode_counted(arguments, MOST_VALUES, bits=WIDE_BITS)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
@@ -113,7 +113,7 @@ class Validator:
         """
         if _type_of(arguments) is not dict:
             return None
-        room = MAX_VALUES - len(arguments)
+        room = MOST_VALUES - len(arguments)
         if room < 0:
             return None
         copy: dict[str, Any] = arguments.copy()
@@ -124,7 +124,7 @@ class Validator:
                 if room < 0:
                     return None
                 copy[key] = value.copy()
-        values = 1 + MAX_VALUES - room
+        values = 1 + MOST_VALUES - room
         if room < 0 or values > self._most:  # bounds the steps of validation
             return None
         try:
@@ -134,11 +134,6 @@ class Validator:
         if data is None or values + len(data) // CHARS > self._most:
             return None
         return Valid(copy, data, _counted(values, len(data)))
-
-    def check_output(self, value: object) -> str | None:
-        """The problems of a result, which is plain JSON data; None if it fits the schema."""
-        found = self.problems(value) if self._asserts else None
-        return explained(found)[:MAX_MESSAGE_CHARS] if found else None
 
     def problems(self, value: object, at_most: int | None = None) -> list[Problem] | None:
         """The problems of plain JSON data; None if there are none. For large data, only some problems are found.
@@ -220,10 +215,11 @@ def returned_failure(message: str, data: object, declaration: ToolDeclaration) -
     """
     failure = {"message": message} if data is None else data
     if declaration.failure_schema is not None:
-        problem = _validator(declaration.name, to_json(declaration.failure_schema)).check_output(failure)
-        if problem is not None:
+        found = _validator(declaration.name, to_json(declaration.failure_schema)).problems(failure)
+        if found:
+            why = explained(found)[:MAX_MESSAGE_CHARS]
             return ExecutionError(
-                message=f"{message} (The data of this failure is not what the tool declared: {problem})", data=data
+                message=f"{message} (The data of this failure is not what the tool declared: {why})", data=data
             )
     return {"failure": failure}
 
@@ -266,7 +262,15 @@ class _Streak:
 
 
 class Malformed:
-    """The malformed calls of a session."""
+    """The malformed calls of a session. Bounds how often a model may send malformed arguments: ADR-0004's two retries,
+    whoever drives the loop.
+
+    The usual loop gives each error to the model, which corrects itself in its next turn. So the malformed calls of each
+    tool in a session are counted. The third in a row is not retryable, and is reported to the parent session. A
+    malformed call counts only if it began after the result of the one before was returned, so a batch, whose calls the
+    model wrote at once, counts once. For the task that made a call, its result is returned at once; for any other task,
+    in a later turn of the event loop.
+    """
 
     __slots__ = ("_streaks", "turn")
 
@@ -315,7 +319,7 @@ class Malformed:
         elif (task == streak.task and self._batch_turn() is None) or (streak.told is not None and began >= streak.told):
             streak.count, streak.task, streak.told = streak.count + 1, task, None
         in_background(self._tell_later, streak)
-        return error if streak.count < MAX_ATTEMPTS else for_good(tool, error)
+        return error if streak.count < MAX_ATTEMPTS else _for_good(tool, error)
 
     def gave_up(self, tool: str) -> None:
         """A repair has given up."""
@@ -335,7 +339,7 @@ def leave_batch() -> None:
     _BATCH.set(None)
 
 
-def for_good(tool: str, error: ValidationError) -> ValidationError:
+def _for_good(tool: str, error: ValidationError) -> ValidationError:
     """The error of the third malformed call of a tool in a row."""
     advice = f"{MAX_ATTEMPTS} calls of {tool!r} in a row did not fit its schema. Do without it, or ask for help."
     return error.model_copy(update={"retryable": False, "message": f"{error.message}\n{advice}"})
