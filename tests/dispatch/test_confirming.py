@@ -3,8 +3,8 @@
 from typing import cast
 
 from toolcell.dispatch.ask_confirmation import pending
-from toolcell.dispatch.in_cell import Ran
 from toolcell.dispatch.route import Route
+from toolcell.dispatch.run_in_cell import Ran
 from toolcell.pool.capture import Captured
 from toolcell.pool.run import NOTHING_USED, Outcome
 

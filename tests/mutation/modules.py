@@ -183,7 +183,7 @@ MODULES: dict[str, Held] = {
                     "tests/behaviour/pool/test_endings.py",
                 ),
             ),
-            "in_cell": held(
+            "run_in_cell": held(
                 "dispatch/test_hooks",
                 "behaviour/calls/test_approval",
                 "behaviour/calls/test_results",

@@ -9,11 +9,12 @@
 | approve | `ask_approval`, `ask_confirmation` |
 | grants and route | `permit`, `route` |
 | admit | `admit`, `turnstile` |
-| run | `in_cell` (`serving` and `callbacks` while it runs), or `on_host` in this process |
+| run | `run_in_cell` (`serving` and `callbacks` while it runs), or `run_on_host` in this process |
 | conclude | `conclude`, `overflow` |
 | record | `call_record` |
 
 `services` and `call_context` are the values that the steps get. `call_errors` has the errors of all steps.
+`startup_checks` run before any call.
 
 A handle request of a call, from the tool to its answer:
 

@@ -29,7 +29,7 @@ from toolcell_tools.preview import Preview, printable
 
 from . import ask_approval
 from .call_context import CallContext
-from .in_cell import Ran
+from .run_in_cell import Ran
 
 _log = logging.getLogger("toolcell.approval")
 MAX_CONFIRMATIONS = 8

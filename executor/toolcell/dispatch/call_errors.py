@@ -1,4 +1,7 @@
-"""The errors of calls: of those that do not run, and for each outcome of those that do. Pure: facts in, value out."""
+"""The errors of calls: of the calls that do not run, and for each outcome of the calls that run.
+
+Pure: facts in, value out. A model reads the messages, so they name no paths of the host.
+"""
 
 import signal
 from collections.abc import Mapping, Set

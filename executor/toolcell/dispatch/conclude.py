@@ -1,4 +1,8 @@
-"""From the end of a call to its result: check it against the tool's declaration, run the hooks, record it."""
+"""From the end of a call to its result: check it against the tool's declaration, run the hooks, record it.
+
+`concluded` has the order of these steps, and none may move: an output is checked before a hook sees it, what the hooks
+leave is checked like the result of a tool, and secrets are removed before anything is saved to a file or recorded.
+"""
 
 import reprlib
 from collections.abc import Callable, Mapping
@@ -38,9 +42,9 @@ from .call_errors import MESSAGE_CHARS, error_of, unseen, withheld
 from .call_record import record, record_without_run, refusal_facts
 from .changed_files import with_changes
 from .hooks import left_by_hooks
-from .in_cell import Ran
 from .protected_names import held, quarantined, trespass, unchecked
 from .route import Route
+from .run_in_cell import Ran
 from .services import Caller
 from .validate import Checks, OutputSchema, returned_failure
 

@@ -40,8 +40,6 @@ _log = logging.getLogger("toolcell.hooks")
 _ENDED: Final = object()
 """The answer of a hook that was ended with its session."""
 _FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox", "confirmation")
-MOST_SESSIONS: Final = 10_000
-"""The most sessions whose last call is known. The session that has called least recently is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +243,10 @@ def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, sche
     signals = () if result.error is not None else result.signals
     shown = {"output": payload["output"], "display": payload["display"]}
     return result.model_copy(update={**shown, "error": error, "signals": signals})
+
+
+MOST_SESSIONS: Final = 10_000
+"""The most sessions whose last call is known. The session that has called least recently is forgotten first."""
 
 
 class RepeatGuard(Hook):

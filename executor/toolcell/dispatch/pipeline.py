@@ -25,11 +25,11 @@ from .call_context import CallContext, Repair
 from .call_errors import UNROUTABLE, closed, unusable
 from .call_record import intend, secrets_for_record
 from .conclude import concluded, put_in_place, refused
-from .in_cell import Ran, in_cell
-from .on_host import on_host
 from .permit import allowed_by, explain, mutates, permit
 from .resolve import resolved
 from .route import Routes
+from .run_in_cell import Ran, in_cell
+from .run_on_host import on_host
 from .services import Caller, Offer, Services
 from .validate import MAX_ATTEMPTS, Checks, Valid
 

@@ -14,9 +14,9 @@ from toolcell_tools.toolsets import ToolsetError
 
 from .call_context import CallContext
 from .call_errors import error_of, no_thread, of_provider
-from .in_cell import Ran, in_cell
 from .permit import lacking
 from .route import Routes
+from .run_in_cell import Ran, in_cell
 from .services import Caller, Services
 from .serving import SessionRun, in_pool
 

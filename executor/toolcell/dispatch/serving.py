@@ -76,7 +76,8 @@ class SessionRun(Run):
     _redaction: Redaction | Literal[False] | None = False
     """The secrets of its arguments; False until `argument_secrets` has looked for them."""
     _recorded_counts: Counter[str] | None = None
-    _acted = False  # by an operation or a connection that may have an effect
+    acted = False
+    """Whether an operation or a connection of the call may have had an effect."""
 
     def __init__(
         self,
@@ -119,12 +120,7 @@ class SessionRun(Run):
     def has_effect(self) -> bool:
         """Whether what the call did may last: it could write or run programs, or it has used the network, a channel or
         the memory."""
-        return self._acted or not _LASTING.isdisjoint(self._route.grants)
-
-    @property
-    def acted(self) -> bool:
-        """Whether an operation or a connection of the call may have had an effect."""
-        return self._acted
+        return self.acted or not _LASTING.isdisjoint(self._route.grants)
 
     @property
     def placed(self) -> tuple[str, ...]:
@@ -253,7 +249,7 @@ class SessionRun(Run):
             principal = self._principal or self._new_principal()
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
-            self._acted = self._acted or acts
+            self.acted = self.acted or acts
             table, operation, arguments = self._route.table, request.operation, request.arguments
             with self._recorded(request, acts=acts):
                 async with Guard():
@@ -325,10 +321,10 @@ class SessionRun(Run):
 
     def note_connection(self) -> None:
         """Note that the call's node has served a connection of the call."""
-        self._acted = True
+        self.acted = True
 
     def on_connection(self, connection: socket) -> bool:
-        self._acted = True
+        self.acted = True
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy
@@ -336,7 +332,7 @@ class SessionRun(Run):
         return self._egress.take(connection)
 
     def argument_secrets(self) -> Redaction | None:
-        """As `record.argument_secrets`, found once."""
+        """As `call_record.argument_secrets`, found once."""
         if self._redaction is False:
             self._redaction = argument_secrets(self._context.caller, self.call)
         return self._redaction

@@ -3,7 +3,8 @@ cell, a result before anybody sees it.
 
 jsonschema-rs validates, with a validator compiled once for each tool, and with its linear-time regex engine. Depth is
 bounded first, because jsonschema-rs overflows its stack on instances nested 30,000 deep. The number of steps is bounded
-too, because a schema of a few lines can take any time. `format` is not asserted.
+too, because a schema of a few lines can take any time. `format` is not asserted. `Malformed` bounds how often a model
+may send arguments that do not fit.
 """
 
 import math

@@ -115,7 +115,7 @@ NOTHING_USED: Used = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
+    """How a call ended, in facts. `dispatch.conclude` makes the `ToolResult` of it."""
 
     ending: Ending
     payload: Mapping[str, Field] = field(default_factory=dict[str, Field])

@@ -43,8 +43,8 @@ from .call_context import CallContext
 from .call_errors import closed
 from .call_record import record_without_run, secrets_for_record, secrets_of
 from .callbacks import tell_log, tell_progress
-from .in_cell import Ran
 from .route import Route
+from .run_in_cell import Ran
 from .validate import leave_batch
 
 PROGRESS_CHARS = 1_000
