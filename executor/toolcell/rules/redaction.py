@@ -73,6 +73,8 @@ class Redaction:
 
     def _value(self, value: object) -> object:
         kind = type(value)
+        if kind in _PLAIN:
+            return value
         if kind is str:
             return self.text(cast("str", value))
         if kind is bytes:
@@ -81,7 +83,7 @@ class Redaction:
             return [self._value(each) for each in cast("list[object]", value)]
         if kind is dict:
             return {self._value(name): self._value(each) for name, each in cast("dict[object, object]", value).items()}
-        return value if kind in _PLAIN else self._part(value)
+        return self._part(value)
 
     def _part(self, part: object) -> object:
         """A part of a result. The data of an image or a sound stays, and so does the `kind` or `type` of any part."""
