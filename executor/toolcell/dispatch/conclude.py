@@ -1,7 +1,7 @@
 """From the end of a call to its result: check it against the tool's declaration, run the hooks, record it.
 
 `concluded` has the order of these steps, and none may move: an output is checked before a hook sees it, what the hooks
-leave is checked like the result of a tool, and secrets are removed before anything is saved to a file or recorded.
+leave is checked like the result of a tool, and secrets are removed before a long output is saved and the call recorded.
 """
 
 import reprlib
