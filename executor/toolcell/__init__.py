@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from toolcell.backends.channels.console import LogChannel
     from toolcell.backends.channels.in_process import CallbackChannel, ChannelQuestion, InMemoryChannel, ShownMessage
     from toolcell.backends.protocols import BackendError
+    from toolcell.dispatch.hooks import RepeatGuard
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
-    from toolcell.rules.circuit_breaker import CircuitBreaker
-    from toolcell.rules.concurrency import Concurrency
     from toolcell.rules.credentials import Credential
-    from toolcell.rules.limits import SessionUsage, UsageLimits
+    from toolcell.rules.limits import Concurrency, SessionUsage, UsageLimits
     from toolcell.rules.policy import Explanation, Policy, PolicyRule, TierPolicy
     from toolcell.rules.profile import Profile
     from toolcell.rules.toml.config import Config
@@ -164,7 +163,6 @@ if TYPE_CHECKING:
     from .backends.search import BraveSearch, SearXNG, StaticSearch, TavilySearch
     from .backends.web import PublicWeb
     from .dispatch.hooks import Deny, Hook
-    from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .pool.interface import SupervisorStatus
     from .request_help import artifacts_text, instructions_of, preload_memory
@@ -241,13 +239,10 @@ _HOMES = {
     "toolcell.runtime.batch": "BatchResult",
     "toolcell.rules.call": "ToolCall",
     "toolcell.rules.channel": "ChannelPolicy",
-    "toolcell.rules.circuit_breaker": "CircuitBreaker",
-    "toolcell.rules.concurrency": "Concurrency",
     "toolcell.rules.toml.config": "Config",
     "toolcell.rules.toml.load": "load_config",
     "toolcell.rules.credentials": "Credential",
-    "toolcell.dispatch.hooks": "Deny Hook",
-    "toolcell.dispatch.repeats": "RepeatGuard",
+    "toolcell.dispatch.hooks": "Deny Hook RepeatGuard",
     "toolcell.rules.policy": "Explanation Policy PolicyRule TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.store.journal.journal": "Journal RecentJournal Record",
@@ -257,7 +252,7 @@ _HOMES = {
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
-    "toolcell.rules.limits": "SessionUsage UsageLimits",
+    "toolcell.rules.limits": "Concurrency SessionUsage UsageLimits",
     "toolcell.agents": "AgentRun agent_tool delegate",
     "toolcell.request_help": "artifacts_text instructions_of preload_memory",
     "toolcell.sessions.session_result": "CallReport SessionResult SessionState",
@@ -299,7 +294,6 @@ __all__ = [
     "ChannelPolicy",
     "ChannelQuestion",
     "ChannelStatus",
-    "CircuitBreaker",
     "Combined",
     "Completed",
     "Concurrency",

@@ -13,10 +13,10 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell import request_help
+from toolcell.dispatch.call_context import OnLog, StreamName
+from toolcell.dispatch.callbacks import in_callers_context
 from toolcell.rules import misuse
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
-from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.limits import Concurrency, SessionUsage, UsageLimits
 from toolcell.rules.policy import Explanation, Policy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
@@ -42,8 +42,6 @@ from . import supervisor as _supervisor
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .dispatch.reports import OnLog, in_callers_context
-from .dispatch.streams import StreamName
 from .errors import UsageError
 from .pool.interface import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
@@ -460,7 +458,6 @@ class Supervisor(forks.OfOneProcess):
         model_bytes: int | None = None,
         journal_bytes: int | None = None,
         concurrency: Concurrency | None = None,
-        circuit_breaker: CircuitBreaker | None = None,
         telemetry: Telemetry | None = None,
         session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None = None,
         hook_timeout_s: float | None = None,
@@ -489,7 +486,6 @@ class Supervisor(forks.OfOneProcess):
             model_bytes=model_bytes,
             journal_bytes=journal_bytes,
             concurrency=concurrency,
-            circuit_breaker=circuit_breaker,
             telemetry=telemetry,
             session_ttl_s=session_ttl_s,
             hook_timeout_s=hook_timeout_s,

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, TypeVar, Unpac
 
 import anyio
 
+from toolcell.dispatch.call_context import CallContext, CallFate, OnLog, OnOutput, OnProgress, Repair
+from toolcell.dispatch.callbacks import in_callers_context
+from toolcell.dispatch.pipeline import explain_call, traced
 from toolcell.rules import misuse
 from toolcell.rules.call import ToolCall
 from toolcell.rules.limits import SessionUsage, UsageLimits
@@ -30,12 +33,7 @@ from toolcell_tools.result import ToolResult
 
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .dispatch.context import CallContext, CallFate, Repair
-from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
-from .dispatch.reports import OnLog, OnProgress, in_callers_context
-from .dispatch.streams import OnOutput
-from .dispatch.traced import traced
 from .errors import UsageError
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
@@ -541,7 +539,7 @@ class Session(OfOneProcess):
         core = self._core
         core.check_open()
         call = ToolCall(f"{core.caller.id}-explained", core.name_of(name), {} if args is None else args)
-        return await explained_call(core.services, core.caller, core.routes, call)
+        return await explain_call(core.services, core.caller, core.routes, call)
 
     async def tools(self) -> list[ToolDeclaration]:
         """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.

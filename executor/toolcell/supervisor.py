@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from toolcell.pool.interface import Cluster
-    from toolcell.rules.circuit_breaker import CircuitBreaker
-    from toolcell.rules.concurrency import Concurrency
-    from toolcell.rules.limits import UsageLimits
+    from toolcell.rules.limits import Concurrency, UsageLimits
     from toolcell.rules.policy import Policy
     from toolcell.rules.profile import Profile
     from toolcell.rules.toml import Config
@@ -70,7 +68,6 @@ class Supervisor(OfOneProcess):
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `journal_bytes` bounds the journal's log: its oldest records are removed (default: everything is kept).
     - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
-    - `circuit_breaker` says when a tool whose process keeps crashing is refused; `CircuitBreaker(crashes=0)`: never.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
     - `session_ttl_s` has the seconds after which sessions of a kind expire (default: "branch" 1,800, "worker" 300,
@@ -110,7 +107,6 @@ class Supervisor(OfOneProcess):
         model_bytes: int | None = None,
         journal_bytes: int | None = None,
         concurrency: "Concurrency | None" = None,
-        circuit_breaker: "CircuitBreaker | None" = None,
         telemetry: "Telemetry | None" = None,
         session_ttl_s: "Mapping[SessionKind, float] | Mapping[str, float] | None" = None,
         hook_timeout_s: float | None = None,
@@ -144,7 +140,6 @@ class Supervisor(OfOneProcess):
                 model_bytes=model_bytes,
                 journal_bytes=journal_bytes,
                 concurrency=concurrency,
-                circuit_breaker=circuit_breaker,
                 telemetry=telemetry,
                 session_ttl_s=session_ttl_s,
                 hook_timeout_s=hook_timeout_s,

@@ -9,7 +9,7 @@ import pytest
 from toolcell import ToolContext, ToolResult, UsageError, tool
 from toolcell.adapters.session_source import SessionSource, answered, source_of
 from toolcell.rollouts import InfrastructureFailure
-from toolcell_tools.errors import Cancelled, ExecutionError, Overloaded
+from toolcell_tools.errors import Cancelled, Crashed, ExecutionError, Overloaded
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ def test_a_source_belongs_to_one_event_loop(tmp_path: Path) -> None:
 
 
 def test_only_infrastructure_errors_are_raised() -> None:
-    for error in (ExecutionError(message="no"), Overloaded(message="it crashes", circuit_open=True)):
+    for error in (ExecutionError(message="no"), Crashed(message="it crashes")):
         result = ToolResult.build(error=error, tool="look")
         assert answered(result) is result
     for other in (Overloaded(message="no room"), Cancelled(message="gone")):

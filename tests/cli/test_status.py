@@ -13,7 +13,7 @@ import pytest
 from tests import misbehaving, programs
 from tests.helpers import PATIENCE_S, until
 
-from toolcell import CircuitBreaker, Supervisor, tool
+from toolcell import Supervisor, tool
 from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
@@ -71,18 +71,6 @@ async def test_a_supervisor_whose_directory_was_moved_writes_no_status_into_the_
             for _ in range(2):
                 assert "first" not in (await shown(state)).stdout
                 await shown(moved)
-
-
-async def test_it_says_what_is_wrong_now(workspace: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    breaker = CircuitBreaker(crashes=2, first_s=3600, longest_s=3600)
-    async with Supervisor(TOOLS, state=state, circuit_breaker=breaker) as supervisor:
-        session = await supervisor.open_session("worker", workspace=workspace, session_id="s")
-        for _ in range(2):
-            await session.call("die", {})
-        done = await shown(state, "--json")
-        assert done.returncode == 1
-        assert any("keeps crashing" in problem for problem in json.loads(done.stdout)["problems"])
 
 
 async def test_a_blocked_event_loop_is_noticed(workspace: Path, tmp_path: Path) -> None:

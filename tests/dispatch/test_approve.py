@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell import Cancelled, SessionState
-from toolcell.dispatch.approve import closed
+from toolcell.dispatch.call_errors import closed
 from toolcell.sessions.tree import SessionLife
 
 

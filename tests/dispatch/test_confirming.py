@@ -2,9 +2,9 @@
 
 from typing import cast
 
-from toolcell.dispatch.confirming import pending
-from toolcell.dispatch.execute import Ran
+from toolcell.dispatch.ask_confirmation import pending
 from toolcell.dispatch.route import Route
+from toolcell.dispatch.run_in_cell import Ran
 from toolcell.pool.run import NOTHING_USED, Captured, Outcome
 
 

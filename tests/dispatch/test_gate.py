@@ -1,13 +1,12 @@
 """The gate: which limits hold for a call, by its tool and by the kind of its session."""
 
-from toolcell.dispatch.gate import Gate
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
+from toolcell.dispatch.turnstile import Gate
+from toolcell.rules.limits import Concurrency
 from toolcell_tools import SessionKind
 
 
 def test_a_call_passes_the_turnstile_of_its_tool_and_that_of_its_kind() -> None:
-    gate = Gate(Concurrency(tools={"build": 2}, kinds={SessionKind.WORKER: 5}), CircuitBreaker())
+    gate = Gate(Concurrency(tools={"build": 2}, kinds={SessionKind.WORKER: 5}))
     assert gate.is_limited
     limits = {
         (tool, kind): [turnstile.limit for turnstile in gate.turnstiles(tool, kind)]
@@ -23,11 +22,10 @@ def test_a_call_passes_the_turnstile_of_its_tool_and_that_of_its_kind() -> None:
 
 
 def test_all_calls_of_a_tool_pass_the_same_turnstile() -> None:
-    gate = Gate(Concurrency(tools={"build": 2}), CircuitBreaker())
+    gate = Gate(Concurrency(tools={"build": 2}))
     assert gate.turnstiles("build", SessionKind.MAIN)[0] is gate.turnstiles("build", SessionKind.WORKER)[0]
 
 
 def test_without_limits_nothing_is_asked() -> None:
-    gate = Gate(Concurrency(), CircuitBreaker(crashes=3))
+    gate = Gate(Concurrency())
     assert not gate.is_limited and gate.turnstiles("build", SessionKind.MAIN) == []
-    assert gate.breaker.settings.crashes == 3

@@ -19,8 +19,9 @@ from toolcell import (
     provider_tool,
     tool,
 )
-from toolcell.dispatch.offer import CallableTool
-from toolcell.dispatch.permit import allowed_by, of_provider, permit
+from toolcell.dispatch.call_errors import of_provider
+from toolcell.dispatch.permit import allowed_by, permit
+from toolcell.dispatch.services import Offer
 from toolcell.rules.policy import Decision, Policy
 from toolcell_tools.definition import Tool
 
@@ -30,16 +31,16 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def offer(tool: Tool[..., Any], *lacks: Capability) -> CallableTool:
+def offer(tool: Tool[..., Any], *lacks: Capability) -> Offer:
     unused = cast("Any", None)
-    return CallableTool(tool, tool.declaration, unused, frozenset(lacks), unused)
+    return Offer(tool, tool.declaration, unused, frozenset(lacks), unused)
 
 
 def info(*grants: Capability) -> SessionInfo:
     return SessionInfo("s", "agent", SessionKind.WORKER, None, frozenset(grants), Path("/w"))
 
 
-def decided(policy: Policy, of: CallableTool, arguments: Mapping[str, Any] | None = None) -> PermissionDenied | str:
+def decided(policy: Policy, of: Offer, arguments: Mapping[str, Any] | None = None) -> PermissionDenied | str:
     return permit(policy, ToolCall("c", of.tool.name, arguments or {"amount": 5}), of, info(Capability.NET))
 
 

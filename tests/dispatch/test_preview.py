@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from toolcell import ToolCall, host_tool, tool
-from toolcell.dispatch.preview import is_previewed, preview_of
+from toolcell.dispatch.ask_approval import is_previewed, preview_of
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import DETAILS_CHARS, Preview
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.dispatch.redacted import type_only
+from toolcell.dispatch.conclude import type_only
 from toolcell.pool.run import Captured, Outcome
 
 

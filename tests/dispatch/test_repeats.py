@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolcell import PermissionDenied, RepeatGuard, Session, UsageError
-from toolcell.dispatch import repeats
+from toolcell.dispatch import hooks
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ async def test_a_tool_that_is_named_may_be_repeated(supervise: Any, workspace: P
 async def test_the_sessions_that_it_knows_are_bounded(
     supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeats, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(hooks, "MOST_SESSIONS", 2)
     guard = RepeatGuard(1)
     async with supervise([echo], hooks=[guard]) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(3)]

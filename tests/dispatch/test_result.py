@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from toolcell import Limits, tool
-from toolcell.dispatch.result import MESSAGE_CHARS, error_of, limit_exceeded
+from toolcell.dispatch.call_errors import MESSAGE_CHARS, error_of, limit_exceeded
 from toolcell.pool.run import Ending, Outcome
 from toolcell.wire.messages import REASONS, Progress
 from toolcell_tools.errors import LimitedResource, ToolError

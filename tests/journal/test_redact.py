@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.rules.redaction import LEAST_CHARS, REDACTED, Redaction, without_secrets
+from toolcell.rules.redaction import LEAST_CHARS, MOST_CHARS, REDACTED, Redaction, secrets_in, without_secrets
 from toolcell.store.journal import Record
-from toolcell.store.journal.redact import MOST_CHARS, arguments_for_journal, bounded_log, digest_of, secrets_in
+from toolcell.store.journal.arguments import arguments_for_journal, bounded_log, digest_of
 
 
 def test_small_arguments_are_kept_whole_and_need_no_digest() -> None:

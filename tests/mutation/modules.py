@@ -121,7 +121,9 @@ MODULES: dict[str, Held] = {
             "config/policies": held("config/test_policies"),
             "config/narrowing": held("config/test_narrowing"),
             "usage_limits": held("test_usage_limits"),
-            "redaction": held("journal/test_redaction", "journal/test_redact"),
+            "redaction": held(
+                "journal/test_redaction", "journal/test_redact", "sessions/test_secrets", "behaviour/calls/test_secrets"
+            ),
             "retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
@@ -137,7 +139,7 @@ MODULES: dict[str, Held] = {
                 "journal/test_durable",
                 far=("tests/behaviour/durable/test_disk.py",),
             ),
-            "journal/redact": held("journal/test_redact"),
+            "journal/arguments": held("journal/test_redact"),
             "journal/reading": held(
                 "journal/test_reading", "journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"
             ),
@@ -152,20 +154,21 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/dispatch",
         {
             "permit": held(
-                "dispatch/test_permit", "test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"
+                "dispatch/test_permit",
+                "dispatch/test_decided",
+                "behaviour/settings/test_policy",
+                "test_policy",
+                "behaviour/grants/test_matrix",
+                "behaviour/calls/test_approval",
             ),
-            "approve": held(
+            "ask_approval": held(
                 "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
             ),
             "admit": held("behaviour/pool/test_admission"),
-            "breaker": held("dispatch/test_breaker"),
             "turnstile": held("dispatch/test_turnstile"),
-            "decided": held("dispatch/test_decided", "behaviour/settings/test_policy"),
-            "confirming": held("behaviour/calls/test_confirmation"),
-            "guards": held("dispatch/test_guards", "behaviour/settings/test_policy"),
-            "redacted": held("behaviour/calls/test_secrets"),
-            "repeats": held("dispatch/test_repeats"),
-            "hooks": held("dispatch/test_hooks", "behaviour/sessions/test_closing"),
+            "ask_confirmation": held("behaviour/calls/test_confirmation"),
+            "startup_checks": held("dispatch/test_guards", "behaviour/settings/test_policy"),
+            "hooks": held("dispatch/test_hooks", "dispatch/test_repeats", "behaviour/sessions/test_closing"),
             "pipeline": held(
                 "dispatch/test_hooks",
                 "behaviour/calls/test_approval",
@@ -180,7 +183,7 @@ MODULES: dict[str, Held] = {
                     "tests/behaviour/pool/test_endings.py",
                 ),
             ),
-            "execute": held(
+            "run_in_cell": held(
                 "dispatch/test_hooks",
                 "behaviour/calls/test_approval",
                 "behaviour/calls/test_results",
@@ -224,7 +227,6 @@ MODULES: dict[str, Held] = {
             "tree": held("sessions/test_tree", "behaviour/sessions/test_sessions"),
             "workspace_identity": held("sessions/test_workspace_identity"),
             "web_access": held("sessions/test_web_access"),
-            "secrets": held("sessions/test_secrets", "behaviour/calls/test_secrets"),
             "shipping": held("sessions/test_shipping", "sessions/test_preloading", "behaviour/tools/test_by_value"),
             "channel_access": held("sessions/test_channel_access", "behaviour/channels/test_channels"),
             "idempotency": held("sessions/test_idempotency"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import BraveSearch, BrokeredHttp, Credential, Profile, PublicWeb
-from toolcell.sessions.secrets import SessionSecrets
+from toolcell.rules.redaction import SessionSecrets
 
 KEY = "key-of-a-client-5d21"
 TOKEN = "tok-of-the-environment-90"

@@ -152,13 +152,13 @@ class ProtocolViolation(CutShort, frozen=True):
 
 
 class Overloaded(ErrorBase, frozen=True):
-    """There was no room for the call, so it never ran. `retry_after_s` is the time to wait for a retry, in seconds.
-    `circuit_open`: the reason is the tool, whose process keeps crashing."""
+    """There was no room for the call, so it never ran. `retry_after_s` is the time to wait for a retry, in seconds."""
+
+    model_config = ConfigDict(extra="ignore")  # records of older state directories have a field `circuit_open`
 
     kind: Literal["overloaded"] = "overloaded"
     retryable: bool = True
     retry_after_s: float | None = None
-    circuit_open: bool = False
 
 
 class SandboxUnavailable(ErrorBase, frozen=True):

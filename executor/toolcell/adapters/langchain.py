@@ -16,7 +16,7 @@ from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
 from pydantic import PrivateAttr
 
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.call_context import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied

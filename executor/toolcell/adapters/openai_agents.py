@@ -17,7 +17,7 @@ from agents.strict_schema import ensure_strict_json_schema
 from agents.tool_context import ToolContext
 from pydantic_core import from_json
 
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.call_context import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import Approved

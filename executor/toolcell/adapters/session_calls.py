@@ -9,9 +9,8 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.backends.threads import in_thread
-from toolcell.dispatch.ask_ahead import asked_ahead
-from toolcell.dispatch.context import CallContext
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.call_context import CallContext, OnProgress
+from toolcell.dispatch.pipeline import ask_ahead
 from toolcell.errors import UsageError
 from toolcell.session import Session, core_of
 from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Denied
@@ -99,7 +98,7 @@ class SessionCalls:
             core = core_of(self.session)
             core.check_open()
             context = CallContext(core.services, core.caller, core.routes, call_id, session=self.session)
-            request = await asked_ahead(context, name, arguments)
+            request = await ask_ahead(context, name, arguments)
             if request is not None:
                 self._remember(call_id, arguments, request)
             return request

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.call_context import OnProgress
 from toolcell.errors import UsageError
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.runtime.core import SessionCore

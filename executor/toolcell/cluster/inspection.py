@@ -8,9 +8,10 @@ from typing import Protocol
 import anyio
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
+from toolcell.dispatch.call_errors import unseen
 from toolcell.dispatch.changed_files import listed_of
-from toolcell.dispatch.execute import has_kept_writers, unseen
 from toolcell.dispatch.protected_names import audit
+from toolcell.dispatch.run_in_cell import has_kept_writers
 from toolcell.dispatch.services import Services
 from toolcell.dispatch.serving import bound_to
 from toolcell.pool.run import Outcome
@@ -53,7 +54,7 @@ async def run_inspected(
 
 
 async def _run(seat: CallSeat, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None) -> None:
-    """Inspect the workspace, run the call, then audit the workspace, as `dispatch.execute.in_cell` does."""
+    """Inspect the workspace, run the call, then audit the workspace, as `dispatch.run_in_cell` does."""
     services, watch = seat.services, None
     if tracked is not None:
         run.changes = await tracked.enter(run.most_changes)

@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 import anyio
 
 from toolcell.backends.threads import NoThread, in_thread
-from toolcell.dispatch.answering import reply, room_for
-from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS
+from toolcell.dispatch.serving import MOST_RECORDS, MOST_WHY_CHARS, reply, room_for
 from toolcell.pool.reactor import Reactor, Task
 from toolcell.pool.run import Run
 from toolcell.rules.credentials import credentials_of

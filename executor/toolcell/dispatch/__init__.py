@@ -6,14 +6,15 @@
 | validate | `validate` |
 | before hooks | `hooks` |
 | permit | `permit` |
-| approve | `approve`, `confirming` |
-| grants and route | `grant`, `route` |
-| admit | `admit` |
-| run | `execute` in a cell (`serving` while it runs), `host` in this process |
-| conclude | `conclude`, from the outcome by `result` |
-| record | `record` |
+| approve | `ask_approval`, `ask_confirmation` |
+| grants and route | `permit`, `route` |
+| admit | `admit`, `turnstile` |
+| run | `run_in_cell` (`serving` and `callbacks` while it runs), or `run_on_host` in this process |
+| conclude | `conclude`, `overflow` |
+| record | `call_record` |
 
-`services` and `context` are the values that the steps get. The other modules are parts of a step.
+`services` and `call_context` are the values that the steps get. `call_errors` has the errors of all steps.
+`startup_checks` run before any call.
 
 A handle request of a call, from the tool to its answer:
 
@@ -22,7 +23,7 @@ A handle request of a call, from the tool to its answer:
 - `pool/cell/calls.py`: `Calls._on_frame`
 - `dispatch/serving.py`: `SessionRun.on_request` starts a task, `SessionRun._serve`
 - `sessions/broker.py`: `serve` looks it up in the call's table, and calls the backend
-- `dispatch/answering.py`: `reply`
+- `dispatch/serving.py`: `reply`
 - `pool/cell/calls.py`: `Calls.reply` sends `Reply`
 - `runner/link.py`: `Link.take`
 

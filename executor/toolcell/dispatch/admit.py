@@ -1,5 +1,4 @@
-"""Admit a call: the budget of large arguments, usage limits, the circuit breaker and concurrency limits. Most calls
-need none of these."""
+"""Admit a call: the budget of large arguments, usage limits and concurrency limits. Most calls need none of these."""
 
 import time
 from dataclasses import dataclass
@@ -9,14 +8,12 @@ import anyio
 
 from toolcell.pool.run import Used
 from toolcell.rules.limits import UsageMeter
-from toolcell.store.journal import Record
 from toolcell.wire.budget import Charge
 from toolcell_tools.declaration import ToolDeclaration
-from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
+from toolcell_tools.errors import Cancelled, Overloaded, PermissionDenied
 from toolcell_tools.preview import counted
 
-from .approve import closed
-from .breaker import Breaker
+from .call_errors import closed, usage_limit_reached
 from .services import Caller, Services
 from .turnstile import Queue, Turnstile
 
@@ -41,9 +38,6 @@ class Admission:
 
     wall_s: float
     session_id: str
-    tool: str
-    call_id: str
-    breaker: Breaker
     queue: Queue
     turnstiles: list[Turnstile]
     meter: UsageMeter | None
@@ -51,8 +45,6 @@ class Admission:
 
     def leave(self, used: Used | None) -> None:
         """Give back the places, and count what the call has used, None if it was not run."""
-        if used is None:
-            self.breaker.gave_up(self.tool, self.session_id, self.call_id)
         if self.turnstiles:
             self.queue.leave(self.turnstiles, self.session_id)
         if self.meter is None or not self.is_counted:
@@ -65,19 +57,15 @@ class Admission:
 
 
 async def admit(
-    services: Services, caller: Caller, call_id: str, declaration: ToolDeclaration, wall_s: float
+    services: Services, caller: Caller, declaration: ToolDeclaration, wall_s: float
 ) -> Admission | PermissionDenied | Overloaded | Cancelled:
     """Admit the call, or say why not. It waits for its turn within `wall_s` seconds."""
-    name, meter, breaker, queue = declaration.name, caller.meter, services.gate.breaker, services.gate.queue
-    admission = Admission(wall_s, caller.id, declaration.fingerprint, call_id, breaker, queue, [], meter)
-    refused_s = breaker.refusal_s(declaration.fingerprint, caller.id, call_id)
-    if refused_s:
-        return _circuit_open(name, breaker.settings.crashes, refused_s)
+    name, meter, queue = declaration.name, caller.meter, services.gate.queue
+    admission = Admission(wall_s, caller.id, queue, [], meter)
     if meter is not None:
         reached = meter.begin()
         if reached:
-            admission.leave(None)
-            return _limit_reached(declaration, reached)
+            return usage_limit_reached(declaration, reached)
         admission.is_counted = True
         admission.wall_s = min(wall_s, meter.wall_left_s())
     turnstiles = services.gate.turnstiles(name, caller.kind)
@@ -121,39 +109,3 @@ async def _wait_for_turn(
         )
     admission.wall_s = max(0.0, wall_s - (time.monotonic() - began))
     return None
-
-
-def _circuit_open(name: str, crashes: int, refused_s: float) -> Overloaded:
-    return Overloaded(
-        message=(
-            f"The tool {name!r} is not called now: its process has crashed at least {crashes} times in a row. "
-            f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
-        ),
-        retry_after_s=round(refused_s, 2),
-        circuit_open=True,
-    )
-
-
-def _limit_reached(declaration: ToolDeclaration, reached: str) -> PermissionDenied:
-    message = (
-        f"The tool {declaration.name!r} may not be called any more: the usage limit {reached} of this session, or of "
-        "one above it, is reached. Finish without more calls, or ask for a higher limit."
-    )
-    return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
-
-
-def judge(
-    services: Services, caller: Caller, call_id: str, declaration: ToolDeclaration, error: ErrorBase | None
-) -> None:
-    """Tell the circuit breaker how a call has ended. Called if it crashed, or if some tool has crashed before."""
-    breaker, tool = services.gate.breaker, declaration.fingerprint
-    what = ""
-    if isinstance(error, (Crashed, ProtocolViolation)):
-        if breaker.crashed(tool, caller.id, call_id, declaration.name):
-            what = f"the circuit of {declaration.name!r} has opened: its calls crash"
-    elif isinstance(error, (Cancelled, Overloaded)) or (error is not None and not error.delivered):
-        breaker.gave_up(tool, caller.id, call_id)
-    elif breaker.worked(tool, caller.id, call_id):
-        what = f"the circuit of {declaration.name!r} has closed: a call has worked"
-    if what:
-        services.journal.write(Record("incident", caller.id, call_id, {"tool": declaration.name, "what": what}))

@@ -5,28 +5,42 @@ hook that raises fails closed: before the call, the call is denied; after the ca
 the session ends a running hook with the same effect.
 """
 
+import inspect
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import anyio
 
+from toolcell.backends.threads import HOOKS
 from toolcell.rules.call import ToolCall
+from toolcell.rules.misuse import count, items
 from toolcell.sessions.session_result import SessionResult
 from toolcell.sessions.tree import SessionLife
-from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied
+from toolcell.store.journal.arguments import digest_of
+from toolcell.wire.protocol import result_fits
+from toolcell_sandbox.limits import Limits
+from toolcell_tools.definition import Tool
+from toolcell_tools.encode import encode_json
+from toolcell_tools.errors import Cancelled, ErrorBase, ExecutionError, PermissionDenied
+from toolcell_tools.failures import Unencodable
+from toolcell_tools.interrupts import Guard
 from toolcell_tools.result import ToolResult
+from toolcell_tools.returned import encode_return
 from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.signals import checked_signals
+from toolcell_tools.signature import is_async
 
-from .approve import closed
-from .session_hooks import answer_of
-
-__all__ = ["Deny", "Hook"]
+from .call_errors import closed, limit_exceeded, withheld
+from .validate import OutputSchema
 
 _log = logging.getLogger("toolcell.hooks")
 _ENDED: Final = object()
 """The answer of a hook that was ended with its session."""
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox", "confirmation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,4 +194,89 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox", "confirmation")
+async def answer_of(method: Callable[..., Any], *given: Any, timeout_s: float) -> Any:
+    """What a hook's method returns. Raises TimeoutError. A plain method runs in a thread, and is left there if it takes
+    too long."""
+    with anyio.fail_after(timeout_s):
+        async with Guard():
+            if is_async(method):
+                return await method(*given)
+            answer = await HOOKS.run(partial(method, *given), abandon=True)
+            return await answer if inspect.isawaitable(answer) else answer
+
+
+async def tell(hooks: Sequence[object], timeout_s: float, name: str, *facts: Any) -> None:
+    """Call the method `name` of each hook that has it, in order, for at most `timeout_s` seconds each. What a hook
+    raises is logged."""
+    for hook in hooks:
+        method = getattr(hook, name, None)
+        if method is None:
+            continue
+        try:
+            await answer_of(method, *facts, timeout_s=timeout_s)
+        except Exception:
+            _log.exception("hook %r failed in %s", hook, name)
+
+
+def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, schema: OutputSchema | None) -> ToolResult:
+    """The result as the hooks left it, if a tool could have returned it; else an error with the reason.
+
+    `schema` is None if the output need not fit one: the schema does not cover a failure that is returned as a result.
+    """
+    artifacts = [one if one.uri is None else replace(one, uri=None) for one in result.artifacts]
+    bare, error = result.model_copy(update={"error": None, "artifacts": artifacts, "signals": ()}), result.error
+    try:
+        checked_signals(tool.name, tool.signals, result.signals)
+        payload = encode_return(bare)
+        payload["values"] = encode_json(result.values)
+        if error is not None:
+            payload["error"] = said = cast("dict[str, Any]", encode_json(error.model_dump()))
+            if isinstance(error, ExecutionError):
+                error = error.model_copy(update={"data": said["data"]})
+    except Unencodable as refusal:
+        return withheld(result, ExecutionError(message=f"The result that a hook put in is none: {refusal}"))
+    if not result_fits(payload, limits.result_bytes):
+        return withheld(result, limit_exceeded("result", tool.name, limits))
+    if result.error is None and schema is not None:
+        misfit = schema.misfit(payload["output"], "A hook")
+        if misfit is not None:
+            return withheld(result, misfit)
+    signals = () if result.error is not None else result.signals
+    shown = {"output": payload["output"], "display": payload["display"]}
+    return result.model_copy(update={**shown, "error": error, "signals": signals})
+
+
+MOST_SESSIONS: Final = 10_000
+"""The most sessions whose last call is known. The session that has called least recently is forgotten first."""
+
+
+class RepeatGuard(Hook):
+    """Denies a call that repeats the session's last calls: the same tool with the same arguments.
+
+    `most` identical calls in a row may run, the first included (default: 3). Any other call of the session begins a new
+    count. `except_tools` names tools that may be repeated, such as one that asks for the progress of a job.
+    """
+
+    def __init__(self, most: int = 3, except_tools: Iterable[str] = ()) -> None:
+        self._most = count("most", most, "Pass how many identical calls in a row may run.")
+        self._except = frozenset(map(str, items("except_tools", except_tools, "['status']")))
+        self._last: OrderedDict[str, tuple[tuple[str, str], int]] = OrderedDict()
+
+    async def before_call(self, call: ToolCall) -> Deny | None:
+        """Deny the call if it is one identical call too many."""
+        if call.session is None or call.tool in self._except:
+            return None
+        asked, session_id = (call.tool, digest_of(call.arguments)), call.session.session_id
+        before, times = self._last.get(session_id, (asked, 0))
+        times = times + 1 if before == asked else 1
+        self._last[session_id] = asked, times
+        self._last.move_to_end(session_id)
+        if len(self._last) > MOST_SESSIONS:
+            self._last.popitem(last=False)
+        if times <= self._most:
+            return None
+        return Deny(
+            f"The tool {call.tool!r} was called with the same arguments {times} times in a row, and at most "
+            f"{self._most} such calls may run. Use what the earlier results say, change the arguments, or do something "
+            "else."
+        )

@@ -1,4 +1,5 @@
-"""Save outputs that are too long for a model to a file, as an artifact that `for_model` names.
+"""Save outputs that are too long for a model to a file, as an artifact that `for_model` names: of a result, and of a
+stream while its call runs.
 
 If the session may read and write its workspace, the file is in `.toolcell/outputs/` there, so that the model can read
 the rest with the `read` tool: text unchanged, other data as JSON in lines. Otherwise the file is in the supervisor's
@@ -17,9 +18,11 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+import anyio
 from pydantic_core import to_json
 
-from toolcell.backends.threads import FILES, NoThread
+from toolcell.backends.threads import FILES, STREAMS, NoThread
+from toolcell.wire.budget import Charge
 from toolcell.workplaces.record import OUTPUTS, RunRecord
 from toolcell_sandbox import walker
 from toolcell_sandbox.walker import Root
@@ -32,6 +35,7 @@ _OUTPUT = re.compile(rf"\{FOLDER}/outputs/[0-9a-f]{{16}}\.(?:txt|json)")
 _IGNORING, _IGNORED = f"{FOLDER}/.gitignore", b"*\n"
 MOST_JSON = 8
 """The most bytes of JSON for one byte of msgpack: a control character takes 6, a short number with its comma 5."""
+PIECE_BYTES = 256  # memory of a waiting piece of a stream besides its data
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
 
 
@@ -45,6 +49,8 @@ class Overflow:
 
     def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: RunRecord | None = None) -> None:
         self._model_bytes = model_bytes
+        self.sure_bytes = model_bytes // MOST_JSON
+        """A result whose frame has at most so many bytes is surely short enough for a model."""
         self._room = keep_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[Path, str, int]] = deque()
@@ -53,10 +59,6 @@ class Overflow:
         self._record = record or RunRecord()
         self.on_saved: Callable[[Path, str], None] | None = None
         """Called in a thread with each workspace and the path of a complete file in it."""
-
-    def fits(self, received: int) -> bool:
-        """Whether a result is surely short enough for a model, by the size of its frame in bytes, if it had one."""
-        return 0 < received * MOST_JSON <= self._model_bytes
 
     def is_own(self, path: str, size: int | None) -> bool:
         """Whether a path in a workspace, with this size or None if it is gone, is a file of this class. A call that
@@ -236,3 +238,74 @@ def _is_written(workspace: Path, path: str, raw: bytes) -> bool:
 def _write_new(directory: Path, path: str, raw: bytes) -> None:
     with Root(str(directory)) as root:
         root.write_new(path, raw)
+
+
+class StreamFile:
+    """One stream in a file, from its first byte, without gaps. Threads write it, batch by batch."""
+
+    def __init__(
+        self,
+        overflow: Overflow,
+        in_background: Callable[..., None],
+        workspace: Path | None,
+        most_bytes: int,
+        charged: Callable[[int], Charge],
+    ) -> None:
+        self._overflow = overflow
+        self._in_background = in_background
+        self._workspace = workspace
+        self._room = most_bytes
+        self._charged = charged
+        self._waiting: list[tuple[bytes, Charge]] = []
+        self._file: NewFile | None = None  # made with the first bytes
+        self.in_workspace = False
+        self._at_rest = anyio.Event()
+        self._at_rest.set()
+
+    def feed(self, data: bytes, skipped: int) -> None:
+        if skipped:
+            self._room = 0
+        data = data[: self._room]
+        if not data:
+            return
+        self._room -= len(data)
+        self._waiting.append((data, self._charged(len(data) + PIECE_BYTES)))
+        if self._at_rest.is_set():
+            self._at_rest = anyio.Event()
+            self._in_background(self._write_all)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await STREAMS.run(partial(self._write, [data for data, _charge in batch]))
+                finally:
+                    for _data, charge in batch:
+                        charge.release()
+        except (OSError, NoThread) as error:
+            _log.warning("what a call printed could not be written to a file: %s", error)
+            self._room = 0
+        finally:
+            for _data, charge in self._waiting:
+                charge.release()
+            self._waiting.clear()
+            self._at_rest.set()
+
+    def _write(self, batch: list[bytes]) -> None:
+        file = self._file or self._overflow.new_file(self._workspace)
+        try:
+            for data in batch:
+                file.write(data)
+        finally:
+            if file.size:
+                self._file, self.in_workspace = file, file.in_workspace
+            else:
+                file.discard()
+
+    async def closed(self, kind: str) -> Artifact | None:
+        """Close the file. Returns its artifact, or None if nothing could be written or it was closed before."""
+        self._room = 0
+        await self._at_rest.wait()
+        file, self._file = self._file, None
+        return None if file is None else file.closed(kind)

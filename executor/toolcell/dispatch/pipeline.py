@@ -6,33 +6,35 @@ runs with checked arguments.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.rules.call import ToolCall
-from toolcell.wire.frames import Field
-from toolcell_tools.definition import Tool
+from toolcell.rules.policy import Explanation
+from toolcell.store.approvals import ApprovalRequest
+from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
-from toolcell_tools.interrupts import Guard
+from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.result import ToolResult
 
-from . import approve, confirming, hooks, host
+from . import ask_approval, ask_confirmation, hooks
 from .admit import Admission, admit, held
-from .catalog import Checks
+from .call_context import CallContext, Repair
+from .call_errors import UNROUTABLE, closed, unusable
+from .call_record import intend, secrets_for_record
 from .conclude import concluded, put_in_place, refused
-from .context import CallContext, Repair
-from .execute import UNROUTABLE, Ran, in_cell, unusable
-from .grant import mutates
-from .malformed import MAX_ATTEMPTS
-from .offer import CallableTool
-from .permit import allowed_by, permit
-from .record import intend, record_without_run, secrets_for_record
+from .permit import allowed_by, explain, mutates, permit
 from .resolve import resolved
-from .route import Route
-from .validate import Valid
+from .route import Routes
+from .run_in_cell import Ran, in_cell
+from .run_on_host import on_host
+from .services import Caller, Offer, Services
+from .validate import MAX_ATTEMPTS, Checks, Valid
 
 _log = logging.getLogger("toolcell")
-UNCONFIRMED = confirming.Standing([])
+UNCONFIRMED = ask_confirmation.Standing([])
 
 
 async def dispatch(
@@ -59,7 +61,7 @@ async def dispatch(
                 _log.exception("the repair of call %s of %s failed", context.call_id, result.tool)
                 return _given_up(context, result, error)
         if work.scope.cancelled_caught:
-            return result.model_copy(update={"error": approve.closed(result.tool, caller.life)})
+            return result.model_copy(update={"error": closed(result.tool, caller.life)})
 
 
 def _given_up(context: CallContext, result: ToolResult, error: ValidationError) -> ToolResult:
@@ -91,28 +93,26 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
     if not valid.bytes:
-        return await _after_validation(context, tool, offer, call, valid.packed)
+        return await _after_validation(context, offer, call, valid.packed)
     charge = held(services, caller, valid.bytes)
     if isinstance(charge, ErrorBase):
         return refused(context, call, tool, charge)
     try:
-        return await _after_validation(context, tool, offer, call, valid.packed)
+        return await _after_validation(context, offer, call, valid.packed)
     finally:
         charge.release()
 
 
-async def _after_validation(
-    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, packed: bytes | None
-) -> ToolResult:
+async def _after_validation(context: CallContext, offer: Offer, call: ToolCall, packed: bytes | None) -> ToolResult:
     """The steps after validation. Those of a call without hooks, approval and limits are here, because each function
     takes time. The others are functions below."""
-    services, caller, routes, call_id = context[:4]
-    checks = offer.checks
+    services, caller, routes = context[:3]
+    tool, checks = offer.tool, offer.checks
     # before hooks
     in_its_place: ToolResult | None = None
     by = ""
     if services.hooks:
-        hooked = await _after_before_hooks(context, tool, offer, call)
+        hooked = await _after_before_hooks(context, offer, call)
         if isinstance(hooked, ToolResult):
             return hooked
         call, packed, in_its_place, by = hooked
@@ -123,15 +123,15 @@ async def _after_validation(
     # approve
     confirmed = UNCONFIRMED
     if tool.confirms:
-        confirmed = await confirming.standing(context, tool, call)
+        confirmed = await ask_confirmation.standing(context, tool, call)
     if reason and not (confirmed.approved or confirmed.pending):
-        approved = await _approved(context, tool, offer, call, reason)
+        approved = await _approved(context, offer, call, reason)
         if isinstance(approved, ToolResult):
             return approved
         if approved.call is not call:
             in_its_place = None  # it was for other arguments
             if tool.confirms:
-                confirmed = await confirming.standing(context, tool, approved.call)
+                confirmed = await ask_confirmation.standing(context, tool, approved.call)
         call, packed = approved.call, approved.packed
     # grants
     changes = True
@@ -141,7 +141,7 @@ async def _after_validation(
             return refused(context, call, tool, mutating)
         changes = mutating
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
-        return refused(context, call, tool, approve.closed(call.tool, caller.life))
+        return refused(context, call, tool, closed(call.tool, caller.life))
     try:
         if services.hooks or reason or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
@@ -152,12 +152,14 @@ async def _after_validation(
         return await put_in_place(context, call, checks, route, in_its_place, by)
     if confirmed.pending:
         unrun = Ran(route, Outcome("result"), NOTHING_USED, secrets_for_record(services, caller, call))
-        return await concluded(context, call, checks, confirming.pending(unrun, confirmed.pending, confirmed.hint))
+        return await concluded(
+            context, call, checks, ask_confirmation.pending(unrun, confirmed.pending, confirmed.hint)
+        )
     # admit
     wall_s = context.timeout_s if context.timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
-    if caller.meter is not None or services.gate.is_limited or services.gate.breaker.circuits:
-        admitted = await admit(services, caller, call_id, offer.declaration, wall_s)
+    if caller.meter is not None or services.gate.is_limited:
+        admitted = await admit(services, caller, offer.declaration, wall_s)
         if not isinstance(admitted, Admission):
             return refused(context, call, tool, admitted)
         admission, wall_s = admitted, admitted.wall_s
@@ -173,7 +175,7 @@ async def _after_validation(
         # run
         confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
-            ran = await _on_host(context, route, call, wall_s, confirm)
+            ran = await on_host(context, route, call, wall_s, confirm)
         else:
             answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
             if type(answered) is not Ran:
@@ -183,8 +185,8 @@ async def _after_validation(
             used = ran.used
         # conclude
         try:
-            if confirm is not None and confirming.has_asked(ran.outcome):
-                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(reason))
+            if confirm is not None and ask_confirmation.has_asked(ran.outcome):
+                ran = await ask_confirmation.waiting(context, tool, call, ran, confirm, approved=bool(reason))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
             if context.fate is not None:
@@ -207,27 +209,24 @@ class _Checked(NamedTuple):
     by: str = ""
 
 
-async def _after_before_hooks(
-    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall
-) -> _Checked | ToolResult:
+async def _after_before_hooks(context: CallContext, offer: Offer, call: ToolCall) -> _Checked | ToolResult:
     """The call with the arguments that the hooks leave, validated again, or the result of a call that is refused."""
     services = context.services
     hooked, denied, result, by = await hooks.before(services.hooks, context.caller.life, call, services.hook_timeout_s)
     if denied is not None:
-        return refused(context, hooked, tool, denied)
+        return refused(context, hooked, offer.tool, denied)
     valid = _replaced(offer.checks, hooked.arguments, "a hook")  # always: a hook may have changed them in place
     if isinstance(valid, ValidationError):
-        return refused(context, hooked, tool, valid)
+        return refused(context, hooked, offer.tool, valid)
     return _Checked(call._replace(arguments=valid.arguments), valid.packed, result, by)
 
 
-async def _approved(
-    context: CallContext, tool: Tool[..., Any], offer: CallableTool, call: ToolCall, reason: str
-) -> _Checked | ToolResult:
+async def _approved(context: CallContext, offer: Offer, call: ToolCall, reason: str) -> _Checked | ToolResult:
     """The approved call, or the result of a call that is refused. The call is the same object if the approver left its
     arguments as they were. Other arguments are validated, and the policy decides about them."""
+    tool = offer.tool
     try:
-        approved = await approve.ask(context, tool, call, reason)
+        approved = await ask_approval.ask(context, tool, call, reason)
     except UNROUTABLE as error:  # no route to its preview
         return refused(context, call, tool, unusable(error))
     if isinstance(approved, (PermissionDenied, Cancelled)):
@@ -244,22 +243,6 @@ async def _approved(
     return _Checked(call, valid.packed)
 
 
-async def _on_host(
-    context: CallContext, route: Route, call: ToolCall, wall_s: float, confirm: list[Field] | None
-) -> Ran:
-    """Run the call of a host tool. A call whose caller goes meanwhile is recorded."""
-    services, caller, tool = context.services, context.caller, route.tool
-    most = route.limits.result_bytes
-    try:
-        outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
-    except BaseException:
-        if context.fate is not None:
-            context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
-        record_without_run(services, caller, call, tool.version, approve.closed(call.tool, caller.life), {})
-        raise
-    return Ran(route, outcome, used, secrets_for_record(services, caller, call))
-
-
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:
     """Validate arguments that replaced the call's. The error is not for the model, which did not write them."""
     valid = checks.arguments.check(put_in)
@@ -267,3 +250,73 @@ def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | Va
         return valid
     message = f"The arguments that {who} put in do not fit: {valid.message}"
     return valid.model_copy(update={"message": message, "retryable": False})
+
+
+async def traced(
+    telemetry: Telemetry, context: CallContext, name: str, arguments: Mapping[str, Any], repair: Repair | None = None
+) -> ToolResult:
+    """Run the call, as `dispatch` does. All its attempts are one span, which is current for hooks, approvers and host
+    tools."""
+    caller = context.caller
+    try:
+        trace = telemetry.begin(name, context.call_id, caller.id, caller.kind.value, caller.agent_id)
+    except BaseException as error:
+        pass_on(error)
+        _log.exception("the telemetry of call %s failed", context.call_id)
+        return await dispatch(context, name, arguments, repair)
+    try:
+        with trace.active():
+            result = await dispatch(context._replace(trace=trace), name, arguments, repair)
+    except BaseException as error:
+        trace.left(error)
+        raise
+    tool = caller.toolbox.found(result.tool)
+    trace.ended(result, None if tool is None else tool.declaration, arguments)
+    return result
+
+
+async def ask_ahead(context: CallContext, name: str, arguments: Mapping[str, Any]) -> ApprovalRequest | None:
+    """Ask for approval of this call, and do not make it. Returns the pending request. Hooks are not called.
+
+    The same call, made before the request expires, takes the answer. None if the call needs no approval, has it
+    already, asks the session's own approver, or would be refused: then the result of the call has the error.
+    """
+    services, caller, routes = context.services, context.caller, context.routes
+    if caller.approver is not None:
+        return None
+    try:
+        asked = await _valid(services, caller, routes, ToolCall(context.call_id, name, arguments))
+        if isinstance(asked, ErrorBase):
+            return None
+        offer, call = asked
+        reason = permit(services.policy, call, offer, caller.data.info)
+        if not isinstance(reason, str) or not reason:
+            return None
+        request = await ask_approval.request_of(context, offer.tool, call, reason)
+    except UNROUTABLE:
+        return None
+    return await ask_approval.put_up(context, request, offer.declaration)
+
+
+async def explain_call(services: Services, caller: Caller, routes: Routes, call: ToolCall) -> Explanation:
+    """What is decided about a call, by which rule, without making it. Raises UsageError if there is no such call."""
+    asked = await _valid(services, caller, routes, call)
+    if isinstance(asked, ErrorBase):
+        raise UsageError(asked.message)
+    offer, call = asked
+    found = explain(services.policy, call, offer, caller.data.info)
+    return replace(found, file=services.rule_files.get(found.rule, ""))
+
+
+async def _valid(
+    services: Services, caller: Caller, routes: Routes, call: ToolCall
+) -> tuple[Offer, ToolCall] | ErrorBase:
+    """The first two steps of `attempt`, for a call that is not made. Raises an error of `UNROUTABLE`."""
+    tool = caller.toolbox.found(call.tool) or await resolved(services, caller, call.tool)
+    if isinstance(tool, ErrorBase):
+        return tool
+    offer = routes.offer(tool)
+    valid = offer.checks.arguments.check(call.arguments)
+    if isinstance(valid, ErrorBase):
+        return valid
+    return offer, call._replace(arguments=valid.arguments, session=caller.data.info, declaration=offer.declaration)

@@ -26,9 +26,9 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary, ToolResult
 
-from .grant import granted
-from .offer import CallableTool, lacking
-from .services import Caller, Services, agent_facts
+from .permit import granted, lacking
+from .services import Caller, Offer, Services, agent_facts
+from .validate import checks_of
 
 _BLANK: Mapping[str, Any] = vars(ToolResult())
 _UNCHANGING, _PREVIEW = "unchanging", "preview"  # key prefixes of an offer's routes besides its ordinary one
@@ -76,11 +76,11 @@ class Routes:
         self._services = services
         self._caller = caller
         self._path = str(caller.workspace)
-        self._offers: dict[str, CallableTool] = {}
-        self._routes: dict[CallableTool | tuple[str, CallableTool], Route] = {}
+        self._offers: dict[str, Offer] = {}
+        self._routes: dict[Offer | tuple[str, Offer], Route] = {}
         self._place = NOWHERE  # the workspace of the present routes
 
-    def offer(self, tool: Tool[..., Any]) -> CallableTool:
+    def offer(self, tool: Tool[..., Any]) -> Offer:
         """The tool as this session has it. Raises UsageError if no cell can load it or a schema does not compile."""
         offer = self._offers.get(tool.name)
         if offer is None or offer.tool is not tool or (offer.use.bound and not offer.use.is_current()):
@@ -89,16 +89,15 @@ class Routes:
             offer = self._offers[tool.name] = self._new_offer(tool)
         return offer
 
-    def _new_offer(self, tool: Tool[..., Any]) -> CallableTool:
-        catalog = self._services.catalog
-        use = catalog.shipped(tool)[1] if tool.placement == "cell" else NOTHING
-        return CallableTool(tool, tool.declaration, catalog.checks(tool), lacking(self._caller, tool), use)
+    def _new_offer(self, tool: Tool[..., Any]) -> Offer:
+        use = self._services.shipments.shipped(tool)[1] if tool.placement == "cell" else NOTHING
+        return Offer(tool, tool.declaration, checks_of(tool), lacking(self._caller, tool), use)
 
-    def _forget(self, offer: CallableTool) -> None:
+    def _forget(self, offer: Offer) -> None:
         for key in (offer, (_UNCHANGING, offer), (_PREVIEW, offer)):
             self._routes.pop(key, None)
 
-    def to(self, offer: CallableTool, *, changes: bool = True) -> Route:
+    def to(self, offer: Offer, *, changes: bool = True) -> Route:
         """The route of calls of the tool. Without `changes`, it leads to a cell that cannot change anything, and its
         calls wait for no other call. Raises UsageError if no cell can load the tool."""
         place = self._place.now(self._path)
@@ -110,7 +109,7 @@ class Routes:
             route = self._routes[key] = self._new_route(offer.tool, changes)
         return route
 
-    def of_preview(self, offer: CallableTool) -> Route:
+    def of_preview(self, offer: Offer) -> Route:
         """The route of the tool's preview: to a cell that may only read the workspace."""
         self._move(self._place.now(self._path))
         route = self._routes.get((_PREVIEW, offer))
@@ -149,7 +148,7 @@ class Routes:
         if tool.lifetime == "session":
             source = source_of(tool)
             return self._to_cell(tool, given, limits, [tool], kept=(source and source.process) or tool.name)
-        self._services.catalog.shipment(tool)  # may raise UsageError; errors of other tools do not matter
+        self._services.shipments.shipment(tool)  # may raise UsageError; errors of other tools do not matter
         mates = [mate for mate in self._caller.toolbox.mates(tool) if self._shares(mate, given, limits)]
         if changes:
             return self._to_cell(tool, given, limits, mates)
@@ -163,7 +162,7 @@ class Routes:
             and not lacking(self._caller, tool)
             and granted(self._caller, tool, changes=True) == given
             and limits_for(tool, self._caller.profile.limits) == limits
-            and self._services.catalog.can_ship(tool)
+            and self._services.shipments.can_ship(tool)
         )
 
     def _to_cell(
@@ -176,7 +175,7 @@ class Routes:
         kept: str = "",
         shared: bool = False,
     ) -> Route:
-        shipments = tuple(self._services.catalog.shipment(mate) for mate in mates)
+        shipments = tuple(self._services.shipments.shipment(mate) for mate in mates)
         return self._route(tool, given, limits, shipments, source_of(tool), kept=kept, shared=shared)
 
     def _route(

@@ -1,28 +1,32 @@
-"""The frozen values that the steps of a call get. `Services` is the same for all calls of a supervisor, and `Caller`
-for all calls of a session. `context.CallContext` is for one call.
-"""
+"""The frozen values that the steps of a call get. `Services` is the same for all calls of a supervisor, `Caller`
+for all calls of a session, and `Offer` for all calls of a tool in a session. `call_context.CallContext` is for one
+call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.errors import UsageError
 from toolcell.pool.interface import CallPool
 from toolcell.pool.reactor import Reactor
 from toolcell.rules.limits import UsageMeter
 from toolcell.rules.pages import ALL
 from toolcell.rules.policy import Policy
 from toolcell.rules.profile import Profile
+from toolcell.rules.redaction import SessionSecrets
 from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.channel_access import ChannelAccess
+from toolcell.sessions.closure import NOTHING, Use
 from toolcell.sessions.foreign_tools import Farewell, ForeignSource
 from toolcell.sessions.protection import Protection
-from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.session_result import SessionData, SessionTally
+from toolcell.sessions.shipping import shipped
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.tree import SessionLife
 from toolcell.sessions.web_access import RuledWeb, SeenLinks
@@ -34,12 +38,55 @@ from toolcell.store.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary
 
-from .catalog import Catalog
-from .gate import Gate
-from .malformed import Malformed
 from .overflow import Overflow
+from .turnstile import Gate
+from .validate import Checks, Malformed
+
+_READ_AND_WRITE = frozenset({Capability.READ, Capability.WRITE})
+
+
+class Shipments:
+    """The shipment of each tool: what a cell needs to load it. Computed once, for all sessions."""
+
+    def __init__(self) -> None:
+        self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
+
+    def shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
+        """The tool's shipment and the objects that are sent with it by value. It is made again if a global name that it
+        uses is rebound. Raises UsageError if it cannot be sent."""
+        found = self._shipments.get(tool)
+        if found is None or not found[1].is_current():
+            found = self._shipments[tool] = shipped(tool, NOTHING if found is None else found[1])
+        return found
+
+    def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
+        """The tool's shipment alone."""
+        return self.shipped(tool)[0]
+
+    def can_ship(self, tool: Tool[..., Any]) -> bool:
+        """Whether a cell can load the tool. If not, calls of the tool get the reason."""
+        try:
+            self.shipped(tool)
+        except UsageError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A tool as a session has it: with its compiled schemas, and with what its calls lack there. If they lack anything,
+    none of them runs."""
+
+    tool: Tool[..., Any]
+    declaration: ToolDeclaration
+    checks: Checks
+    lacks: frozenset[Capability]
+    use: Use
+    """The objects that are sent to a cell by value with the tool. If they change, the offer is made again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +101,7 @@ class Services:
     state: StateDirectory | None
     """Its state directory, which no cell may see."""
     metrics: Metrics
-    catalog: Catalog
+    shipments: Shipments
     hook_timeout_s: float
     hooks: tuple[object, ...]
     policy: Policy
@@ -120,6 +167,11 @@ class Caller:
     def line(self) -> tuple[str, ...]:
         """The agent ids from the root of its tree to its own."""
         return self.data.info.line
+
+    @property
+    def readable_workspace(self) -> Path | None:
+        """The workspace, if the session may read and write it: then its long outputs are saved there."""
+        return self.workspace if self.grants >= _READ_AND_WRITE else None
 
     def readable_web(self) -> WebClient:
         """The web client for its calls, which fetches the pages that its profile allows."""

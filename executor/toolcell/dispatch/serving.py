@@ -24,7 +24,7 @@ from toolcell.sessions.protection import Watch
 from toolcell.sessions.supervisor_lifetime import WITHIN
 from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
-from toolcell.wire.frames import Field
+from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
@@ -32,13 +32,11 @@ from toolcell_tools.handles import OPERATIONS, may_act
 from toolcell_tools.interrupts import Guard, cause_of
 from toolcell_tools.preview import ends_of, shortened
 
-from .answering import reply, room_for
-from .context import CallContext
+from .call_context import CallContext
+from .call_record import argument_secrets, clean, facts_of
+from .callbacks import Streams, tell_log, tell_progress
 from .protected_names import audit
-from .record import argument_secrets, clean, facts_of
-from .reports import tell_log, tell_progress
 from .route import Route
-from .streams import Streams
 
 _log = logging.getLogger("toolcell.tool")
 _LASTING = frozenset({Capability.WRITE, Capability.EXEC})
@@ -78,7 +76,8 @@ class SessionRun(Run):
     _redaction: Redaction | Literal[False] | None = False
     """The secrets of its arguments; False until `argument_secrets` has looked for them."""
     _recorded_counts: Counter[str] | None = None
-    _acted = False  # by an operation or a connection that may have an effect
+    acted = False
+    """Whether an operation or a connection of the call may have had an effect."""
 
     def __init__(
         self,
@@ -121,12 +120,7 @@ class SessionRun(Run):
     def has_effect(self) -> bool:
         """Whether what the call did may last: it could write or run programs, or it has used the network, a channel or
         the memory."""
-        return self._acted or not _LASTING.isdisjoint(self._route.grants)
-
-    @property
-    def acted(self) -> bool:
-        """Whether an operation or a connection of the call may have had an effect."""
-        return self._acted
+        return self.acted or not _LASTING.isdisjoint(self._route.grants)
 
     @property
     def placed(self) -> tuple[str, ...]:
@@ -189,23 +183,11 @@ class SessionRun(Run):
         if self._context.trace is not None:
             self._context.trace.progressed(progress.message, progress.fraction)
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
-        tell_progress(
-            self._services.in_background,
-            self._context.on_progress,
-            self.call_id,
-            progress.message,
-            progress.fraction,
-            charged,
-        )
+        tell_progress(self._context, progress.message, progress.fraction, charged)
 
     def on_log(self, log: Log) -> None:
-        if not self._may_record("log"):
-            return
-        journal, context = self._services.journal, self._context
-        on_log, secrets = context.on_log, self._secrets()
-        tell_log(
-            journal, context.caller.id, self.call_id, self.tool, log.level, log.message, log.fields, on_log, secrets
-        )
+        if self._may_record("log"):
+            tell_log(self._context, self.tool, log.level, log.message, log.fields, self._secrets())
 
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:
@@ -267,7 +249,7 @@ class SessionRun(Run):
             principal = self._principal or self._new_principal()
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and may_act(request.operation, request.arguments)
-            self._acted = self._acted or acts
+            self.acted = self.acted or acts
             table, operation, arguments = self._route.table, request.operation, request.arguments
             with self._recorded(request, acts=acts):
                 async with Guard():
@@ -335,10 +317,10 @@ class SessionRun(Run):
 
     def note_connection(self) -> None:
         """Note that the call's node has served a connection of the call."""
-        self._acted = True
+        self.acted = True
 
     def on_connection(self, connection: socket) -> bool:
-        self._acted = True
+        self.acted = True
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy
@@ -346,7 +328,7 @@ class SessionRun(Run):
         return self._egress.take(connection)
 
     def argument_secrets(self) -> Redaction | None:
-        """As `record.argument_secrets`, found once."""
+        """As `call_record.argument_secrets`, found once."""
         if self._redaction is False:
             self._redaction = argument_secrets(self._context.caller, self.call)
         return self._redaction
@@ -423,3 +405,30 @@ def bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
     """
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
+
+
+async def room_for(account: Account, bytes: int) -> Charge:
+    """Wait for room for an answer of so many bytes. The caller releases the charge."""
+    granted = anyio.Event()
+    ask = account.ask(bytes, granted.set)
+    if ask.charge is None:
+        try:
+            await granted.wait()
+        except BaseException:
+            ask.end()
+            raise
+    assert ask.charge is not None
+    return ask.charge
+
+
+def reply(run: Run, request: Request, ok: bool, value: Field, held: Charge) -> None:
+    """Send the answer to the cell, which then owns the charge. An answer that no frame can hold becomes a refusal."""
+    if run.cell is None:
+        held.release()
+        return
+    try:
+        run.cell.calls.reply(run, request.request, ok, value, held)
+    except Unpackable as error:
+        why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+        refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+        run.cell.calls.reply(run, request.request, False, refusal.to_wire(), held)

@@ -8,8 +8,8 @@ from typing import Final
 import anyio
 
 from toolcell.pool.plan import Pace, least_wait_s, may_queue
-
-__all__ = ["Queue", "Turnstile"]
+from toolcell.rules.limits import Concurrency
+from toolcell_tools.capability import SessionKind
 
 MAX_WAITING: Final = 1000
 PATIENCE: Final = 16
@@ -155,3 +155,20 @@ def _have_room(waiter: _Entrant) -> bool:
 def _take(turnstiles: Sequence[Turnstile], session_id: str) -> None:
     for turnstile in turnstiles:
         turnstile.take(session_id)
+
+
+class Gate:
+    """The turnstiles by tool and by session kind."""
+
+    __slots__ = ("_kinds", "_tools", "is_limited", "queue")
+
+    def __init__(self, concurrency: Concurrency) -> None:
+        self._tools = {name: Turnstile(limit) for name, limit in concurrency.tools.items()}
+        self._kinds = {kind: Turnstile(limit) for kind, limit in concurrency.kinds.items()}
+        self.is_limited = bool(self._tools or self._kinds)
+        self.queue = Queue()
+
+    def turnstiles(self, tool: str, kind: SessionKind) -> list[Turnstile]:
+        """Those that a call of this tool in a session of this kind must pass."""
+        found = (self._tools.get(tool), self._kinds.get(kind))
+        return [turnstile for turnstile in found if turnstile is not None]

@@ -3,45 +3,55 @@ cell, a result before anybody sees it.
 
 jsonschema-rs validates, with a validator compiled once for each tool, and with its linear-time regex engine. Depth is
 bounded first, because jsonschema-rs overflows its stack on instances nested 30,000 deep. The number of steps is bounded
-too, because a schema of a few lines can take any time. `format` is not asserted.
+too, because a schema of a few lines can take any time. `format` is not asserted. `Malformed` bounds how often a model
+may send arguments that do not fit.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast, final
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol, cast, final
+from weakref import WeakKeyDictionary
+
+import anyio
+from pydantic_core import from_json, to_json
 
 from toolcell.errors import UsageError
 from toolcell.wire.budget import MOST_VALUES
 from toolcell.wire.frames import packed
 from toolcell.wire.switches import is_on
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
 from toolcell_tools.encode import WIDE_BITS, encode_counted
-from toolcell_tools.errors import ValidationError
+from toolcell_tools.errors import ExecutionError, ToolError, ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.schemas.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.schemas.keywords import UnresolvedReference
 from toolcell_tools.schemas.untrusted import compiled
 
-from .explain import Problem, explained, problems
+from .schema_problems import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = MOST_VALUES
 MAX_EXPLAINED = 2_000_000
 """The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
 Each problem takes 12 µs and copies its value, even if the problem is not shown."""
 _type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
 _REASON = 400  # the fixed cost of a reason, in units of copied values
+UNCOUNTED = 64 * 1024
+"""Arguments up to this size are in no byte budget, because the number of waiting calls is bounded."""
+_VALUE_BYTES = 64
+"""The approximate memory of a value besides its characters: an entry of a list or dict, and a number."""
+MAX_ATTEMPTS: Final = 3
+_BATCH: "ContextVar[tuple[Malformed, int] | None]" = ContextVar("toolcell_batch", default=None)
 
 
 class _CompiledSchema(Protocol):
     def is_valid(self, instance: object) -> bool: ...
     def iter_errors(self, instance: object) -> Any: ...
     def validate(self, instance: object) -> None: ...
-
-
-UNCOUNTED = 64 * 1024
-"""Arguments up to this size are in no byte budget, because the number of waiting calls is bounded."""
-_VALUE_BYTES = 64
-"""The approximate memory of a value besides its characters: an entry of a list or dict, and a number."""
 
 
 @final
@@ -55,7 +65,7 @@ class Valid(NamedTuple):
 
 
 class Validator:
-    """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
+    """Checks values against one schema of a tool: its arguments, its results, or the data of its failures.
 
     With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
     object. An object under the name `whole` alone is taken as the arguments: see `Tool.whole`.
@@ -86,7 +96,7 @@ class Validator:
         if valid is not None:
             return valid
         try:
-            plain, values, chars = encode_counted(arguments, MAX_VALUES, bits=WIDE_BITS)
+            plain, values, chars = encode_counted(arguments, MOST_VALUES, bits=WIDE_BITS)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
@@ -104,7 +114,7 @@ class Validator:
         """
         if _type_of(arguments) is not dict:
             return None
-        room = MAX_VALUES - len(arguments)
+        room = MOST_VALUES - len(arguments)
         if room < 0:
             return None
         copy: dict[str, Any] = arguments.copy()
@@ -115,7 +125,7 @@ class Validator:
                 if room < 0:
                     return None
                 copy[key] = value.copy()
-        values = 1 + MAX_VALUES - room
+        values = 1 + MOST_VALUES - room
         if room < 0 or values > self._most:  # bounds the steps of validation
             return None
         try:
@@ -125,11 +135,6 @@ class Validator:
         if data is None or values + len(data) // CHARS > self._most:
             return None
         return Valid(copy, data, _counted(values, len(data)))
-
-    def check_output(self, value: object) -> str | None:
-        """The problems of a result, which is plain JSON data; None if it fits the schema."""
-        found = self.problems(value) if self._asserts else None
-        return explained(found)[:MAX_MESSAGE_CHARS] if found else None
 
     def problems(self, value: object, at_most: int | None = None) -> list[Problem] | None:
         """The problems of plain JSON data; None if there are none. For large data, only some problems are found.
@@ -179,3 +184,163 @@ def _kind(value: object) -> str:
     if isinstance(value, list):
         return "an array"
     return "a boolean" if isinstance(value, bool) else "a number"
+
+
+class OutputSchema:
+    """One tool's compiled output schema. Raises UsageError if it does not compile."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._validator = Validator(tool, schema)
+
+    def misfit(self, output: object, who: str = "") -> ExecutionError | None:
+        """None for an output that fits, else the error. Its `data["path"]` is a JSON path such as `$.rows[3]`.
+
+        `who` says in words who returned the output, if it was not the tool itself.
+        """
+        found = self._validator.problems(output)
+        if not found:
+            return None
+        path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found[0].path)
+        name = f"the tool {self._tool!r}"
+        said = (
+            f"{who} put in what the output schema of {name}" if who else f"T{name[1:]} returned what its output schema"
+        )
+        message = f"{said} does not allow: {explained(found)}"
+        return ExecutionError(message=message[:MAX_MESSAGE_CHARS], data={"path": path[:MAX_MESSAGE_CHARS]})
+
+
+def returned_failure(message: str, data: object, declaration: ToolDeclaration) -> dict[str, object] | ExecutionError:
+    """The output of a call with a declared failure: `{"failure": data}`, so that no reader takes it for a success, or
+    `{"failure": {"message": …}}` without data. Data that does not fit `failure_schema` is an ExecutionError.
+    """
+    failure = {"message": message} if data is None else data
+    if declaration.failure_schema is not None:
+        found = _validator(declaration.name, to_json(declaration.failure_schema)).problems(failure)
+        if found:
+            why = explained(found)[:MAX_MESSAGE_CHARS]
+            return ExecutionError(
+                message=f"{message} (The data of this failure is not what the tool declared: {why})", data=data
+            )
+    return {"failure": failure}
+
+
+@lru_cache(maxsize=256)
+def _validator(tool: str, schema: bytes) -> Validator:
+    return Validator(tool, cast("dict[str, Any]", from_json(schema)))
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The compiled schemas of a tool's arguments and of its output."""
+
+    arguments: Validator
+    output: OutputSchema | None
+
+
+_checks: WeakKeyDictionary[Tool[..., Any], Checks] = WeakKeyDictionary()
+"""Of all supervisors of this program: they depend on the tool alone."""
+
+
+def checks_of(tool: Tool[..., Any]) -> Checks:
+    """The tool's schemas, compiled at the first call. Raises UsageError if one does not compile."""
+    checks = _checks.get(tool)
+    if checks is None:
+        declaration, schema = tool.declaration, tool.declaration.output_schema
+        arguments = Validator(tool.name, declaration.parameters_schema, validate=tool.validate, whole=tool.whole)
+        checks = _checks[tool] = Checks(arguments, None if schema is None else OutputSchema(tool.name, schema))
+    return checks
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Malformed calls of a tool in a row. `task` made the last one. `told` is the turn at which other tasks have its
+    result, None before."""
+
+    count: int
+    task: int
+    told: int | None = None
+
+
+class Malformed:
+    """The malformed calls of a session. Bounds how often a model may send malformed arguments: ADR-0004's two retries,
+    whoever drives the loop.
+
+    The usual loop gives each error to the model, which corrects itself in its next turn. So the malformed calls of each
+    tool in a session are counted. The third in a row is not retryable, and is reported to the parent session. A
+    malformed call counts only if it began after the result of the one before was returned, so a batch, whose calls the
+    model wrote at once, counts once. For the task that made a call, its result is returned at once; for any other task,
+    in a later turn of the event loop.
+    """
+
+    __slots__ = ("_streaks", "turn")
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self._streaks: dict[str, _Streak] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._streaks)
+
+    def begun(self) -> int:
+        """The turn in which a call that begins now, or its batch, began."""
+        batch = self._batch_turn()
+        return self.turn if batch is None else batch
+
+    def _batch_turn(self) -> int | None:
+        """The turn in which the current task's batch began; None outside of a batch."""
+        batch = _BATCH.get()
+        return batch[1] if batch is not None and batch[0] is self else None
+
+    @contextmanager
+    def batch(self) -> Generator[None]:
+        """A context for calls that the model wrote at once. At its end, their caller has all results."""
+        token = _BATCH.set((self, self.begun()))
+        try:
+            yield
+        finally:
+            _BATCH.reset(token)
+            for streak in self._streaks.values():
+                self._tell(streak)
+
+    def judged(
+        self, tool: str, error: ToolError | None, began: int | None, in_background: Callable[..., None]
+    ) -> ToolError | None:
+        """The error of a call that began in the turn `began`: not retryable if it is the third malformed one in a row.
+        An outcome that is not malformed ends the row. With `began` None, the call does not count: a repair may still
+        correct it."""
+        if not isinstance(error, ValidationError) or not error.retryable:  # others put arguments in, not the model
+            self._streaks.pop(tool, None)
+            return error
+        if began is None:
+            return error
+        streak, task = self._streaks.get(tool), anyio.get_current_task().id
+        if streak is None:
+            streak = self._streaks[tool] = _Streak(1, task)
+        elif (task == streak.task and self._batch_turn() is None) or (streak.told is not None and began >= streak.told):
+            streak.count, streak.task, streak.told = streak.count + 1, task, None
+        in_background(self._tell_later, streak)
+        return error if streak.count < MAX_ATTEMPTS else _for_good(tool, error)
+
+    def gave_up(self, tool: str) -> None:
+        """A repair has given up."""
+        self._streaks[tool] = _Streak(MAX_ATTEMPTS, 0, self.turn)
+
+    async def _tell_later(self, streak: _Streak) -> None:
+        self._tell(streak)
+
+    def _tell(self, streak: _Streak) -> None:
+        if streak.told is None:
+            self.turn += 1
+            streak.told = self.turn
+
+
+def leave_batch() -> None:
+    """Take the current task, which runs the program's code, out of the batch that it was called in."""
+    _BATCH.set(None)
+
+
+def _for_good(tool: str, error: ValidationError) -> ValidationError:
+    """The error of the third malformed call of a tool in a row."""
+    advice = f"{MAX_ATTEMPTS} calls of {tool!r} in a row did not fit its schema. Do without it, or ask for help."
+    return error.model_copy(update={"retryable": False, "message": f"{error.message}\n{advice}"})

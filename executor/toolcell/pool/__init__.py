@@ -33,7 +33,7 @@ A deadline that comes while the call runs:
 - `pool/pool.py`: `Pool._ring`, when the reactor's alarm rings
 - `pool/cell/calls.py`: `Calls._on_deadline`, then by the cell's table `Calls.judge_lateness` and `Calls.conclude`
 - `pool/run.py`: `Run.end`
-- `dispatch/result.py`: `error_of` makes it a `Timeout` or a `LimitExceeded`
+- `dispatch/call_errors.py`: `error_of` makes it a `Timeout` or a `LimitExceeded`
 
 A crash of the call process:
 
@@ -41,5 +41,5 @@ A crash of the call process:
 - `pool/cell/cell.py`: `Cell._on_exited`
 - `pool/cell/calls.py`: `Calls.judge_exit`, then by the cell's table `Calls.conclude`
 - `pool/run.py`: `Run.end`
-- `dispatch/result.py`: `error_of` makes it a `Crashed` or a `LimitExceeded`
+- `dispatch/call_errors.py`: `error_of` makes it a `Crashed` or a `LimitExceeded`
 """

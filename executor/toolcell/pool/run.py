@@ -126,7 +126,7 @@ EMPTY = Captured()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
+    """How a call ended, in facts. `dispatch.conclude` makes the `ToolResult` of it."""
 
     ending: Ending
     payload: Mapping[str, Field] = field(default_factory=dict[str, Field])

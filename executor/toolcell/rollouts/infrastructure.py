@@ -25,9 +25,7 @@ class InfrastructureFailure(ToolcellError):
 
 
 def is_infrastructure(error: ErrorBase | None) -> bool:
-    """Whether the call failed outside its tool. False for a tool that is refused because it keeps crashing."""
-    if isinstance(error, Overloaded) and error.circuit_open:
-        return False
+    """Whether the call failed outside its tool."""
     return error is not None and error.kind in _KINDS
 
 

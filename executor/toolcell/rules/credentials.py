@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, SupportsIndex, cast
 
 from toolcell.errors import ArgumentError
 from toolcell.rules.hosts import HttpRule
-from toolcell.rules.redaction import SHORTEST
+from toolcell.rules.spellings import SHORTEST
 
 __all__ = ["Credential", "Origin", "base64", "credentials_of", "parse_origin"]
 

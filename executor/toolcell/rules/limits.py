@@ -1,13 +1,15 @@
-"""Usage limits: how much all calls of a session, and of those below it, may use together."""
+"""Limits of several calls: how much those of a session and of the sessions below it use together, and how many run at
+the same time."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Final, Optional
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Optional, cast
 
 from toolcell.errors import UsageError
+from toolcell_tools.capability import SessionKind
 
-__all__ = ["SessionUsage", "UsageLimits", "UsageMeter"]
+__all__ = ["Concurrency", "SessionUsage", "UsageLimits", "UsageMeter"]
 
 LEAST_WALL_S: Final = 0.01
 """With less time than this left, no call begins."""
@@ -110,3 +112,25 @@ class UsageMeter:
         while meter is not None:
             yield meter
             meter = meter._above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """The most calls that run at the same time: by the tool's name, and by the kind of the session.
+
+    A call above a limit waits, within its own time. Calls of other tools overtake it. Sessions take turns.
+    """
+
+    tools: Mapping[str, int] = field(default_factory=dict[str, int])
+    kinds: Mapping[SessionKind, int] = field(default_factory=dict[SessionKind, int])
+
+    def __post_init__(self) -> None:
+        for name, keys in (("tools", None), ("kinds", tuple(SessionKind))):
+            given: Any = getattr(self, name)
+            if not isinstance(given, Mapping):
+                raise UsageError(f"Concurrency.{name} is not a mapping: {given!r}. Write {name}={{…: 4}}.")
+            for key, limit in cast("Mapping[object, object]", given).items():
+                if keys is not None and key not in keys:
+                    raise UsageError(f"Concurrency: there is no session kind {key!r}.")
+                if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+                    raise UsageError(f"Concurrency.{name}[{key!r}] is not a number of calls from 1: {limit!r}.")

@@ -1,95 +1,51 @@
-"""Remove secrets from texts: known secrets in their usual spellings, and unknown ones by their form or their name.
+"""What is secret, and how it is removed: from texts, values, results, and arguments for the journal.
 
-A server or a tool that repeats a secret seldom writes it as it is: JSON, HTML, URLs and source code escape characters,
-each in several ways and sometimes twice. So a text is not searched for every spelling of a secret. Its escapes are
-undone, and the plain text is searched for the plain secret. The escapes of the secret itself are undone too: then it
-does not matter how often either was escaped. base64 cannot be undone in part, so that of a secret is searched for.
+A secret is known, or it is found. Known are the credentials and the environment of a session (`SessionSecrets`), and
+the texts of a call's arguments whose names are secret (`secrets_in`): `Redaction` removes these in all their spellings.
+Found are those with the form of a secret, or with a name such as "password" before them (`without_secrets`). A
+malicious program can encode a secret in another way.
 """
 
-import html
+import os
 import re
 import sys
-from base64 import b64encode
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = [
-    "CREDENTIAL",
-    "LEAST_CHARS",
-    "REDACTED",
-    "SHORTEST",
-    "Redaction",
-    "is_secret",
-    "is_suspect",
-    "origin_of",
-    "secrets_of_url",
-    "without_secrets",
-]
+from pydantic import BaseModel
+
+from toolcell.rules.credentials import credentials_of
+from toolcell.rules.spellings import LINE, LONGEST_ESCAPE, SHORTEST, places, spelled, utf8
+from toolcell_sandbox.profile import CellProfile
+from toolcell_tools.artifact import Artifact
+from toolcell_tools.content import AudioBlock, ImageBlock
+from toolcell_tools.result import ToolResult
+from toolcell_tools.signals import Signal
 
 CREDENTIAL: Final = "[credential]"
 """In place of a secret that the supervisor knows."""
 REDACTED: Final = "[redacted]"
 """In place of a secret argument of a call, and of what looks like a secret."""
 WINDOW_BYTES: Final = 256 * 1024
-LINE: Final = 16
-"""The fewest characters of a line of a secret that is a secret itself."""
-SHORTEST: Final = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
-LEAST_PLAIN: Final = 4
-"""A secret is not searched for in unescaped texts if it has fewer bytes without its own escapes."""
-MOST_SPELLED: Final = 500
-LONGEST_SPELLED: Final = 64 * 1024
-"""For further secrets, and for longer ones, base64 and single lines are not searched."""
-PASSES: Final = 3
-"""How often escapes are undone: one kind of escape may be within another."""
-LONGEST_ESCAPE: Final = 12
-"""The bytes that one byte of a secret may take in an escaped text: `&#x0000002B;`."""
-_BREAK = re.compile(r"\n|\\n")  # environments also have line breaks as a backslash and an n
-_ESCAPE = re.compile(
-    rb"""
-    %(?:25)*(?P<hex>[0-9A-Fa-f]{2})
-    | (?:&|\\++u0026)(?:amp;|\#0*38;|\#[xX]0*26;)*
-      (?P<entity>\#[0-9]{1,8}|\#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31});
-    | \\++(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\++u[dD][c-fC-F][0-9A-Fa-f]{2})
-        | u(?P<unit>[0-9A-Fa-f]{4}) | U(?P<wide>(?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4})
-        | x(?P<byte>[0-9A-Fa-f]{2}) | (?P<char>.)?)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-"""One character in a URL, in HTML, or in a string of JSON or a programming language, escaped once or several times."""
-_ESCAPING: Final = frozenset({b"%", b"\\", b"&"})
 V = TypeVar("V")
-_CONTROLS: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 class Redaction:
-    """Removes known secrets from texts. Of a secret with several lines, such as a private key, also removes each line.
+    """Removes known secrets from texts and from values with texts.
 
-    A malicious program can encode a secret in another way. The time is linear in the text's size. Bytes are processed
-    in windows, so that other threads can run between them.
+    Bytes are processed in windows, so that other threads can run between them.
     """
 
     def __init__(self, secrets: Iterable[str], mark: str = CREDENTIAL, first: "Redaction | None" = None) -> None:
         """`first` are other secrets, with a mark of their own, which are removed first."""
-        as_text, encoded = set[str](), set[str]()
-        for number, secret in enumerate(secrets):
-            as_text |= {secret, secret.replace(" ", "+")}  # as the form of a web page sends it
-            if at_end := secret[len(secret.rstrip("\\")) :]:  # otherwise a part of an escape would be left
-                as_text.update(secret + at_end * (2**times - 1) for times in range(1, PASSES + 1))
-            if number < MOST_SPELLED and len(secret) <= LONGEST_SPELLED:
-                as_text.update(_lines(secret))
-                encoded.update(_in_base64(secret))
+        texts, self._plain = spelled(secrets)
         self._first = first
         self._mark = mark.encode()
-        self._texts = sorted((as_text | encoded) - {""}, key=len, reverse=True)  # a secret may be part of a longer one
-        self._bytes = [_utf8(text) for text in self._texts]
-        escapable = [_utf8(text) for text in (*as_text, *(each for each in encoded if "+" in each or "/" in each))]
-        plain = {each for text in escapable for each in _unescaped(text)}
-        odd = (text for text in as_text if not text.isascii() and len(text) <= LONGEST_SPELLED)
-        plain |= {each for text in odd for each in _unescaped(_in_bytes(text))}
-        self._plain = [each for each in plain if len(each) >= LEAST_PLAIN]
+        self._texts = sorted(texts, key=len, reverse=True)  # a secret may be part of a longer one
+        self._bytes = [utf8(text) for text in self._texts]
         self.reach = LONGEST_ESCAPE * len(self._texts[0]) if self._texts else 0
         """The most bytes that a secret takes in a text."""
         self.reach = max(self.reach, 0 if first is None else first.reach)
@@ -103,7 +59,7 @@ class Redaction:
             return text
         is_repeated = any(map(text.__contains__, self._texts))
         if is_repeated or "%" in text or "\\" in text or "&" in text:
-            return self._redacted(_utf8(text), self._bytes if is_repeated else ()).decode("utf-8", "surrogatepass")
+            return self._redacted(utf8(text), self._bytes if is_repeated else ()).decode("utf-8", "surrogatepass")
         return text
 
     def body(self, body: bytes) -> bytes:
@@ -111,19 +67,55 @@ class Redaction:
         return self._redacted(body if self._first is None else self._first.body(body), self._bytes)
 
     def value(self, value: V) -> V:
-        """JSON data, or a value on the wire, with clean texts. Its depth is bounded where it was received."""
+        """JSON data, a value on the wire, or a part of a result, with clean texts. Its depth is bounded where it was
+        received."""
         return cast("V", self._value(value))
 
     def _value(self, value: object) -> object:
-        if type(value) is str:
-            return self.text(value)
-        if type(value) is bytes:
-            return self.body(value)
-        if type(value) is list:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is str:
+            return self.text(cast("str", value))
+        if kind is bytes:
+            return self.body(cast("bytes", value))
+        if kind is list:
             return [self._value(each) for each in cast("list[object]", value)]
-        if type(value) is dict:
+        if kind is dict:
             return {self._value(name): self._value(each) for name, each in cast("dict[object, object]", value).items()}
-        return value
+        return self._part(value)
+
+    def _part(self, part: object) -> object:
+        """A part of a result. The data of an image or a sound stays, and so does the `kind` or `type` of any part."""
+        if isinstance(part, BaseModel) and not isinstance(part, (ImageBlock, AudioBlock)):
+            return self._model(part)
+        if isinstance(part, Artifact):
+            return replace(part, path=self.text(part.path), diff=self.text(part.diff) if part.diff else part.diff)
+        if isinstance(part, Signal):
+            return replace(part, reason=self.text(part.reason))
+        return part
+
+    def _model(self, model: BaseModel) -> BaseModel:
+        changed: dict[str, object] = {}
+        for name, value in vars(model).items():
+            if isinstance(value, BaseModel):
+                changed[name] = self._model(value)
+            elif type(value) in (str, list, dict) and name not in ("kind", "type"):
+                changed[name] = self._value(value)
+        return model.model_copy(update=changed)
+
+    def result(self, result: ToolResult) -> ToolResult:
+        """The result without the secrets, in all parts that a model may read."""
+        changed: dict[str, object] = {"output": self._value(result.output), "display": self.text(result.display)}
+        for name in ("content", "artifacts", "notices", "signals"):
+            if parts := getattr(result, name):
+                changed[name] = type(parts)(map(self._part, parts))
+        if result.error is not None:
+            changed["error"] = self._part(result.error)
+        for name in ("stdout", "stderr"):
+            if (captured := getattr(result, name)).text:
+                changed[name] = self._part(captured)
+        return result.model_copy(update=changed)
 
     def _redacted(self, body: bytes, repeated: Sequence[bytes]) -> bytes:
         """The bytes without `repeated`, and without the secrets of which characters are escaped."""
@@ -132,7 +124,7 @@ class Redaction:
         while at < len(body) and self._bytes:
             begin, following = at, at + size
             window = body[begin : following + self.reach]
-            for start, end in _merged([*_found(window, repeated), *self._escaped(window)]):
+            for start, end in places(window, repeated, self._plain):
                 if begin + start < following:  # otherwise the next window contains all of it
                     redacted += memoryview(body)[copied : begin + start]
                     redacted += self._mark
@@ -140,114 +132,8 @@ class Redaction:
             at = max(at, following)
         return bytes(redacted + memoryview(body)[copied:]) if copied else body
 
-    def _escaped(self, text: bytes, passes: int = PASSES) -> Iterator[tuple[int, int]]:
-        """The places of secrets of which characters are escaped."""
-        if not (b"%" in text or b"\\" in text or b"&" in text):
-            return
-        plain, copied, is_nested = bytearray(), 0, False
-        starts, ends, begins, afters = list[int](), list[int](), list[int](), list[int]()
-        for escape in _ESCAPE.finditer(text):
-            start, end = escape.span()
-            plain += text[copied:start]
-            begins.append(len(plain))
-            meaning = _meaning(escape.lastgroup, escape[escape.lastgroup or 0])
-            plain += meaning
-            is_nested = is_nested or meaning in _ESCAPING
-            starts.append(start)
-            ends.append(end)
-            afters.append(len(plain))
-            copied = end
-        if not copied:
-            return
-        undone = bytes(plain + text[copied:])
 
-        def place(at: int) -> tuple[int, int]:
-            """Where a byte of the plain text is in the text."""
-            index = bisect_right(begins, at) - 1
-            if index >= 0 and at < afters[index]:
-                return starts[index], ends[index]
-            moved = at if index < 0 else ends[index] + at - afters[index]
-            return moved, moved + 1
-
-        further = self._escaped(undone, passes - 1) if is_nested and passes > 1 else ()
-        for start, end in (*_found(undone, self._plain), *further):
-            yield place(start)[0], place(end - 1)[1]
-
-
-def _found(body: bytes, secrets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """The places of secrets in these bytes."""
-    for secret in secrets:  # `find` is linear (bpo-41972), and a regular expression is not
-        at = body.find(secret)
-        while at >= 0:
-            yield at, at + len(secret)
-            at = body.find(secret, at + len(secret))
-
-
-def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The places in order, with overlapping ones merged: a secret may be part of a longer one."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(found):
-        if merged and start < merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _unescaped(text: bytes) -> Iterator[bytes]:
-    """The text, and what it is after each pass."""
-    yield text
-    for _ in range(PASSES):
-        text = _ESCAPE.sub(lambda escape: _meaning(escape.lastgroup, escape[escape.lastgroup or 0]), text)
-        yield text
-
-
-@lru_cache(4096)
-def _meaning(kind: str | None, said: bytes) -> bytes:
-    """The bytes that an escape stands for. None: backslashes at the end of a text, which are left out."""
-    if kind is None:
-        return b""
-    if kind == "char":
-        return _CONTROLS.get(said, said)
-    text = said.decode("ascii")
-    if kind == "entity":
-        return _utf8(html.unescape(f"&{text};"))
-    if kind in ("hex", "byte"):
-        return bytes.fromhex(text)
-    if kind in ("unit", "wide"):
-        return _utf8(chr(int(text, 16)))
-    return bytes.fromhex(text[:4] + text[-4:]).decode("utf-16-be").encode()
-
-
-def _in_bytes(text: str) -> bytes:
-    """The text as `ascii()` of Python escapes it: `\\xe9` is a byte of a URL in UTF-8, and here the letter é."""
-    return b"".join(each.encode("latin-1" if each < "\u0100" else "utf-8", "surrogatepass") for each in text)
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _in_base64(secret: str) -> Iterator[str]:
-    """The secret in the base64 of a longer text, such as "user:secret": three forms, by where it begins, with both
-    alphabets of RFC 4648. The characters at both ends, which also have bits of the text around it, are left out.
-    """
-    data = _utf8(secret)
-    yield from _alphabets(b64encode(data).decode().rstrip("="))
-    for before in range(3):
-        whole = (before + len(data)) * 8 // 6
-        yield from _alphabets(b64encode(b"\0" * before + data).decode()[-(-before * 8 // 6) : whole])
-
-
-def _alphabets(encoded: str) -> tuple[str, str]:
-    return encoded, encoded.replace("+", "-").replace("/", "_")
-
-
-def _lines(secret: str) -> Iterator[str]:
-    """The long lines without spaces of a secret with several lines: tools show files by lines."""
-    lines = [line.strip() for line in _BREAK.split(secret)]
-    if len(lines) > 1:
-        yield from (line for line in lines if len(line) >= LINE and not any(map(str.isspace, line)))
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
 
 
 def origin_of(url: str) -> str:
@@ -335,3 +221,168 @@ def is_suspect(text: str) -> bool:
         or ("z" in low and ("aiza" in low or "authorization" in low))
         or "asia" in low
     )
+
+
+MOST_CHARS: Final = 2_000
+"""The most characters that are kept of all texts of one call's arguments."""
+MOST_VALUES: Final = 200
+"""The most values that are kept of one call's arguments, at all depths together."""
+NAME_CHARS: Final = 64
+_DEEPEST: Final = 64  # deeper arguments are refused
+
+
+def secrets_in(arguments: Mapping[str, Any], depth: int = 0) -> list[str]:
+    """The texts of arguments whose names are secret, at any depth with which a call can run. A tool may print them."""
+    found: list[str] = []
+    for name, value in arguments.items() if depth <= _DEEPEST else ():
+        if isinstance(value, str):
+            if len(value) >= 4 and (len(str(name)) > MOST_CHARS or is_secret(str(name))):
+                found.append(value)
+        elif isinstance(value, dict):
+            found += secrets_in(cast("dict[str, object]", value), depth + 1)
+        elif isinstance(value, list):
+            for each in cast("list[object]", value):
+                if isinstance(each, (str, dict, list)):
+                    found += secrets_in({name: each}, depth + 1)
+    return found
+
+
+class BoundedCopy:
+    """Makes a copy of a call's arguments. `is_complete` says whether the copy has everything."""
+
+    def __init__(self, most_chars: int = MOST_CHARS, known: Redaction | None = None) -> None:
+        """`known` are secrets that texts may repeat."""
+        self.is_complete = True
+        self._known = known
+        self._room = most_chars
+        self._values = MOST_VALUES
+
+    def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The copy. Values of names such as "password" and secrets in texts are replaced, and what is long is cut."""
+        kept: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if self._values <= 0:
+                self.is_complete = False
+                kept["…"] = f"({len(arguments) - len(kept):,} more)"
+                break
+            self._values -= 1
+            if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not validated yet
+                self.is_complete = False
+                kept[f"(a name that is no text){len(kept)}"] = self._kept("", value)
+            elif len(name) > NAME_CHARS:
+                self.is_complete = False
+                is_read = len(name) <= MOST_CHARS  # the value of a longer name may be secret, and is not kept
+                kept[f"{name[:NAME_CHARS]}…{len(kept)}"] = self._kept(name, value) if is_read else REDACTED
+            else:
+                kept[name] = self._kept(name, value)
+        return kept
+
+    def _kept(self, name: str, value: object) -> object:
+        if name and is_secret(name):
+            self.is_complete = False
+            return REDACTED
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, (bool, float)):
+            return value
+        if isinstance(value, int):
+            if -(2**63) <= value < 2**64:  # as much as msgpack takes
+                return value
+            self.is_complete = False
+            return self.text(hex(value)) if value.bit_length() > 10_000 else self.text(str(value))  # `str` has a bound
+        if not isinstance(value, (dict, list)):  # JSON data has no other types
+            self.is_complete = False
+            return "…"
+        if isinstance(value, dict):
+            return self.of(cast("dict[str, object]", value))
+        return self._list(cast("list[object]", value))
+
+    def text(self, value: str) -> str:
+        """A text without secrets, cut where the room ends."""
+        room, self._room = self._room, max(0, self._room - len(value))
+        if len(value) <= room:
+            kept = without_secrets(value, self._known)
+            if kept is not value:
+                self.is_complete = self.is_complete and kept == value
+            return kept
+        self.is_complete = False
+        begun = value[: room + (0 if self._known is None else self._known.reach)]  # no part of a secret is kept
+        return f"{without_secrets(begun, self._known)[:room]}… ({len(value):,} characters)"
+
+    def _list(self, values: list[object]) -> list[object]:
+        kept: list[object] = []
+        for value in values:
+            if self._values <= 0:
+                self.is_complete = False
+                kept.append(f"… ({len(values) - len(kept):,} more)")
+                break
+            self._values -= 1
+            kept.append(self._kept("", value))
+        return kept
+
+
+_DIRECTORIES = frozenset({"PWD", "OLDPWD"})  # look like passwords
+
+
+class SessionSecrets:
+    """The secrets of a session and of those above it. `redaction` removes them from texts; None if there are none."""
+
+    __slots__ = ("_texts", "redaction")
+
+    def __init__(self, above: "SessionSecrets | None" = None) -> None:
+        self._texts: frozenset[str] = frozenset() if above is None else above._texts
+        self.redaction: Redaction | None = None if above is None else above.redaction
+
+    def add(
+        self,
+        profile: CellProfile,
+        clients: Iterable[object] = (),
+        headers: Mapping[str, str] | None = None,
+        url: str = "",
+    ) -> None:
+        """Add the secrets of a profile's environment, of the credentials of clients, of fixed headers, and of the URL
+        of a server."""
+        of_url = secrets_of_url(url)
+        self._add({*_of_environment(profile), *_of_clients(clients), *_of_headers(headers or {}), *of_url})
+
+    def add_own(self) -> None:
+        """Add the secrets of the supervisor's environment. Host tools can read them, and files may repeat them."""
+        self._add({*_of_variables(os.environ)})
+
+    def _add(self, found: set[str]) -> None:
+        if not found <= self._texts:
+            self._texts |= found
+            self.redaction = Redaction(self._texts)
+
+
+def _of_environment(profile: CellProfile) -> Iterator[str]:
+    passed = {name: os.environ[name] for name in profile.pass_env if name in os.environ}
+    return _of_variables({**passed, **profile.env})
+
+
+def _of_variables(variables: Mapping[str, str]) -> Iterator[str]:
+    """The values of variables whose names look secret, and the passwords in URLs of any variable. The path of a file
+    that exists is no secret.
+    """
+    for name, value in variables.items():
+        if len(value) < SHORTEST or name in _DIRECTORIES:
+            continue
+        if is_secret(name) and not (value.startswith("/") and os.path.lexists(value)):
+            yield value
+        elif "://" in value and "@" in value:
+            scheme, _, rest = value.partition("://")
+            yield from secrets_of_url(f"{scheme}://{re.split('[/?#]', rest)[0]}")
+
+
+def _of_clients(clients: Iterable[object]) -> Iterator[str]:
+    for credential in (each for client in clients for each in credentials_of(client)):
+        try:
+            yield from credential.parts(credential.read())
+        except ValueError:
+            continue  # it is missing now, and the request that needs it fails
+
+
+def _of_headers(headers: Mapping[str, str]) -> Iterator[str]:
+    for name, value in headers.items():
+        if is_secret(name):
+            yield from (each for each in (value, value.partition(" ")[2]) if len(each) >= SHORTEST)

@@ -10,8 +10,8 @@ from typing import Any, Protocol, cast
 
 import anyio
 
-from toolcell.dispatch import approve, session_hooks
-from toolcell.dispatch.offer import lacking
+from toolcell.dispatch import ask_approval, hooks
+from toolcell.dispatch.permit import lacking
 from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
 from toolcell.dispatch.services import Caller, Services
@@ -262,7 +262,7 @@ class SessionCore:
         questions = self.caller.tally.questions
         if questions and not (store := self.services.approvals()).is_ending:
             store.note_closed(questions)
-            self.services.in_background(approve.withdraw_closed, store)
+            self.services.in_background(ask_approval.withdraw_closed, store)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)
@@ -314,7 +314,7 @@ class SessionCore:
         """Tell the hooks that have the method `name` of this session."""
         services = self.services
         if services.hooks:
-            await session_hooks.tell(services.hooks, services.hook_timeout_s, name, self.caller.data.info, *facts)
+            await hooks.tell(services.hooks, services.hook_timeout_s, name, self.caller.data.info, *facts)
 
     def wake(self) -> None:
         """Let calls run again in a suspended session. Raises UsageError if it is not suspended, or its parent is."""
@@ -375,7 +375,7 @@ class SessionCore:
         tools = (await caller.toolbox.refresh()).values()
         for tool in tools:
             if tool.placement == "cell":
-                services.catalog.shipment(tool)
+                services.shipments.shipment(tool)
         known = [(tool.declaration, profile_of(tool, caller.profile)) for tool in tools if not lacking(caller, tool)]
         known += [(tool.declaration, caller.profile) for tool in self._owner.settings.provider_tools.values()]
         offered = [each for each in known if is_offered(services.policy, each[0], caller.data.info)]
@@ -406,7 +406,9 @@ class SessionCore:
             known is not None
             and known.fn is not given.fn
             and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
-            and (known.placement != "cell" or latest(known, self.services.catalog.shipped(known)[1].home) is not given)
+            and (
+                known.placement != "cell" or latest(known, self.services.shipments.shipped(known)[1].home) is not given
+            )
         ):
             raise UsageError(
                 f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "

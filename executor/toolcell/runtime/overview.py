@@ -69,8 +69,6 @@ def problems_of(services: Services) -> list[str]:
         found.append(f"No zygote is alive, so no cell can be made.{again}")
     if services.durable is not None and services.durable.failure:
         found.append(services.durable.failure)
-    for tool, session_id, refused_s in services.gate.breaker.open_circuits():
-        found.append(f"The tool {tool} keeps crashing in the session {session_id}; refused for {refused_s:.2g} s.")
     if waits_s and (longest_s := max(waits_s)) >= LONG_WAIT_S:
         waiting = counted(len(waits_s), "call waits", "calls wait")
         found.append(f"{waiting} for a process; the oldest has waited {longest_s:.3g} s.")

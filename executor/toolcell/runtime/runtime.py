@@ -19,15 +19,14 @@ from toolcell.backends.channels.console import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
-from toolcell.dispatch import approve
-from toolcell.dispatch.catalog import Catalog
-from toolcell.dispatch.describe import describe
-from toolcell.dispatch.gate import Gate
-from toolcell.dispatch.guards import PendingRules, unknown_arguments
-from toolcell.dispatch.listing import listed
+from toolcell.dispatch import ask_approval
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
-from toolcell.dispatch.services import Caller, Services, agent_facts
+from toolcell.dispatch.resolve import tools_of_module, tools_of_source
+from toolcell.dispatch.services import Caller, Services, Shipments, agent_facts
+from toolcell.dispatch.startup_checks import PendingRules, unknown_arguments
+from toolcell.dispatch.turnstile import Gate
+from toolcell.dispatch.validate import checks_of
 from toolcell.errors import UsageError
 from toolcell.pool.capacity import default_max_cells, default_max_connections
 from toolcell.pool.cell import Cell
@@ -38,6 +37,7 @@ from toolcell.rules import misuse
 from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
+from toolcell.rules.redaction import SessionSecrets
 from toolcell.sessions import tree
 from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import WorkspaceChanges
@@ -48,7 +48,6 @@ from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.protection import Protection
-from toolcell.sessions.secrets import SessionSecrets
 from toolcell.sessions.session_result import SessionData, SessionState, SessionTally
 from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import Toolbox
@@ -93,7 +92,7 @@ class Runtime:
     def __init__(self, settings: Settings, public: object) -> None:
         """`public` is the program's `Supervisor`, to which toolsets are attached."""
         self.settings = settings
-        self.catalog = Catalog()
+        self.shipments = Shipments()
         self.metrics = Metrics()
         self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
         self._own_secrets = SessionSecrets()
@@ -137,9 +136,9 @@ class Runtime:
         """Start the supervisor, from any task. Do nothing if it was started. Check its tools first."""
         if self._life.state == "new":
             for tool in self.settings.tools.values():  # errors are raised here rather than at the first call
-                self.catalog.checks(tool)
+                checks_of(tool)
                 if tool.placement == "cell":
-                    self.catalog.shipment(tool)
+                    self.shipments.shipment(tool)
         await self._life.begin()
 
     async def close(self) -> None:
@@ -262,7 +261,7 @@ class Runtime:
             max_cells=settings.max_cells or default_max_cells(),
             standby=settings.standby,
             on_kept_gone=self._on_kept_gone,
-            tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
+            tools=[self.shipments.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
             record=self.record,
         )
 
@@ -370,7 +369,7 @@ class Runtime:
             durable=self._durable,
             state=settings.state,
             metrics=self.metrics,
-            catalog=self.catalog,
+            shipments=self.shipments,
             hooks=settings.hooks,
             hook_timeout_s=settings.hook_timeout_s,
             policy=settings.policy,
@@ -385,7 +384,7 @@ class Runtime:
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
-            gate=Gate(settings.concurrency, settings.circuit_breaker),
+            gate=Gate(settings.concurrency),
             telemetry=settings.telemetry,
             in_background=self.in_background,
         )
@@ -431,7 +430,7 @@ class Runtime:
                 await self._close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
                 if self._approvals is not None:  # of sessions that were closed before
-                    await approve.withdraw_closed(self._approvals)
+                    await ask_approval.withdraw_closed(self._approvals)
 
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""
@@ -716,13 +715,13 @@ class Runtime:
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
-        return await describe(core.services, core.caller, core.routes, source)
+        return await tools_of_module(core.services, core.caller, core.routes, source)
 
     async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
         """The list of tools that a source gives in its cell of this session; None if it may not start there. For
         toolsets of foreign tools. Raises ToolsetError."""
         core = self.session(session.session_id)
-        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+        return await tools_of_source(core.services, core.caller, core.routes, lister, wall_s)
 
     def require_apart(self, profile: Profile) -> None:
         """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
@@ -746,7 +745,6 @@ class Runtime:
                 self._kept.drop(session.caller.id)
             except UsageError:
                 _log.exception("the row of the session %s, which is closed, is not removed", session.caller.id)
-        self.services.gate.breaker.forget(session.caller.id)
 
     def forget_kept(self, session: SessionCore) -> None:
         """Remove a session that is resumed from the state directory."""

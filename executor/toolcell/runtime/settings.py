@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.dispatch.guards import checked_hooks, checked_policy
+from toolcell.dispatch.startup_checks import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.pool.interface import Cluster
 from toolcell.rules import misuse
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
@@ -79,7 +78,6 @@ class Settings:
     model_bytes: int
     journal_bytes: int
     concurrency: Concurrency
-    circuit_breaker: CircuitBreaker
     telemetry: Telemetry | None
     session_ttl_s: Mapping[SessionKind, float]
     hook_timeout_s: float
@@ -113,7 +111,6 @@ def settings_of(
     model_bytes: int | None,
     journal_bytes: int | None,
     concurrency: Concurrency | None,
-    circuit_breaker: CircuitBreaker | None,
     telemetry: Telemetry | None,
     session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
     hook_timeout_s: float | None,
@@ -136,7 +133,6 @@ def settings_of(
         policy = config.policy if policy is None else policy
         denials = config.denials
         concurrency = config.concurrency if concurrency is None else concurrency
-        circuit_breaker = config.circuit_breaker if circuit_breaker is None else circuit_breaker
         session_ttl_s = {**config.session_ttl_s, **_lifetimes(session_ttl_s)}
         hook_timeout_s = config.hook_timeout_s if hook_timeout_s is None else hook_timeout_s
     is_file_policy = config is not None and policy is not None and policy is config.policy
@@ -149,8 +145,6 @@ def settings_of(
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
-    if circuit_breaker is not None and not isinstance(circuit_breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"circuit_breaker is no CircuitBreaker: {circuit_breaker!r}. Write CircuitBreaker(crashes=5).")
     kept = None if state is None else StateDirectory(misuse.path("state", state))
     if resolve is not None and cluster is not None:
         raise UsageError(
@@ -186,7 +180,6 @@ def settings_of(
         model_bytes=model_bytes,
         journal_bytes=journal_bytes or 0,
         concurrency=concurrency or Concurrency(),
-        circuit_breaker=circuit_breaker or CircuitBreaker(),
         telemetry=telemetry,
         session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
         hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),

@@ -26,7 +26,7 @@ from toolcell.backends.protocols import (
 )
 from toolcell.backends.records import namespace_of
 from toolcell.rules.redaction import Redaction
-from toolcell.store.journal.redact import arguments_for_journal
+from toolcell.store.journal.arguments import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MAX_FETCH_BYTES, MAX_HITS, OPERATIONS, MemoryRecord, may_act

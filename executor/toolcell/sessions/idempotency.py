@@ -28,7 +28,7 @@ evicted first."""
 
 
 class Fate(Protocol):
-    """What is known of a call whose caller was cancelled (`dispatch.context.CallFate`)."""
+    """What is known of a call whose caller was cancelled (`dispatch.call_context.CallFate`)."""
 
     delivered: bool
     effect: bool

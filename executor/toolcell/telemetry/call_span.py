@@ -12,7 +12,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context, use_span
 
-from toolcell.store.journal.redact import ArgumentRedaction
+from toolcell.rules.redaction import BoundedCopy
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.interrupts import pass_on
 from toolcell_tools.preview import printable, shortened
@@ -221,10 +221,10 @@ class CallSpan:
         self._end("cancelled" if not isinstance(error, Exception) else type(error).__name__, "")
 
     def _add_content(self, result: ToolResult, arguments: Mapping[str, Any]) -> None:
-        given = ArgumentRedaction().of(result.arguments or arguments)
+        given = BoundedCopy().of(result.arguments or arguments)
         self._span.set_attribute("gen_ai.tool.call.arguments", json.dumps(given, default=repr))
         if result.error is None:
-            kept = ArgumentRedaction(RESULT_CHARS).of({"result": result.output})["result"]
+            kept = BoundedCopy(RESULT_CHARS).of({"result": result.output})["result"]
             self._span.set_attribute("gen_ai.tool.call.result", json.dumps(kept, default=repr))
 
     def _end(self, kind: str, description: str) -> None:

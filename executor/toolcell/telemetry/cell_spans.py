@@ -11,7 +11,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
 
-from toolcell.store.journal.redact import ArgumentRedaction
+from toolcell.rules.redaction import BoundedCopy
 from toolcell_tools.preview import printable
 
 MOST_SPANS: Final = 128
@@ -86,4 +86,4 @@ def _kept(attributes: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
         for key, value in list(attributes.items())[:MOST_ATTRIBUTES]
         if type(value) in (str, int, float, bool) and not key.startswith(_RESERVED)
     }
-    return ArgumentRedaction().of(scalars)
+    return BoundedCopy().of(scalars)

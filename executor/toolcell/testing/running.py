@@ -8,7 +8,7 @@ from typing import Any
 
 from toolcell import blocking
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.call_context import OnProgress
 from toolcell.rules.profile import Profile
 from toolcell.supervisor import Supervisor
 from toolcell_tools.capability import SessionKind

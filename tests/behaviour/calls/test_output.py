@@ -39,7 +39,7 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.dispatch.streams import WAITING_BYTES, OutputListener
+from toolcell.dispatch.callbacks import WAITING_BYTES, OutputListener
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell_tools.context import HostContext

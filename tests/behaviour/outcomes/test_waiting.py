@@ -11,8 +11,8 @@ import pytest
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import CallTask, Overloaded, PermissionDenied, Session, Supervisor, ToolResult, tool
+from toolcell.store.journal.arguments import TOO_LARGE
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.journal.redact import TOO_LARGE
 from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]

@@ -1,6 +1,5 @@
 """Calls that are not run now: above a concurrency limit, after crashes, beyond a usage limit, or too late."""
 
-import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,9 +12,7 @@ import pytest
 from tests.helpers import until
 
 from toolcell import (
-    CircuitBreaker,
     Concurrency,
-    Crashed,
     Overloaded,
     PermissionDenied,
     Session,
@@ -44,14 +41,6 @@ def rest(seconds: float = 0.2) -> float:
 def other() -> str:
     """Do something else."""
     return "done"
-
-
-@tool
-def moody(path: str, dies: bool = True) -> str:
-    """Die unless told otherwise."""
-    if dies:
-        os.abort()
-    return "alive"
 
 
 running = 0
@@ -123,48 +112,6 @@ async def test_a_kind_of_session_has_a_limit_and_a_call_waits_no_longer_than_its
             await anyio.sleep(0.1)
             await worker.close()
         assert results[0].error is not None and results[0].error.kind == "cancelled"
-
-
-async def test_a_tool_that_keeps_crashing_is_refused_for_a_while(supervise: Any, workspace: Path) -> None:
-    async with supervise([moody, other]) as supervisor:
-        session = await supervisor.open_session("worker", workspace=workspace)
-        for _ in range(5):
-            assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
-        error = (await session.call("moody", {"path": "a"})).error
-        assert isinstance(error, Overloaded) and error.retry_after_s is not None and "crashed" in error.message
-        assert (await session.call("other")).output == "done"
-        sibling = await supervisor.open_session("worker", workspace=workspace)
-        assert (await sibling.call("moody", {"path": "a", "dies": False})).output == "alive"
-        await anyio.sleep(error.retry_after_s)
-        assert (await session.call("moody", {"path": "a", "dies": False})).output == "alive"
-        assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
-        told = [record.data["what"] for record in supervisor.journal.of(kind="incident")]
-    assert [what.partition(": ")[0] for what in told if "circuit" in what] == [
-        "the circuit of 'moody' has opened",
-        "the circuit of 'moody' has closed",
-    ]
-
-
-async def test_calls_that_crash_together_open_the_circuit_once(supervise: Any, workspace: Path) -> None:
-    breaker = CircuitBreaker(crashes=2, first_s=3600.0)
-    async with supervise([moody], circuit_breaker=breaker) as supervisor:
-        session = await supervisor.open_session("worker", workspace=workspace)
-        together = await all_at_once(session, "moody", 12, args={"path": "a"})
-        assert sum(isinstance(result.error, Crashed) for result in together) > 5
-        error = (await session.call("moody", {"path": "a"})).error
-        assert isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s <= 3600.0
-        told = [record.data["what"] for record in supervisor.journal.of(kind="incident")]
-    assert len([what for what in told if "has opened" in what]) == 1
-
-
-async def test_the_breaker_has_an_off_switch_also_in_the_file(supervise: Any, workspace: Path, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text("[supervisor.circuit_breaker]\ncrashes = 0\n")
-    config = load_config(file=tmp_path / "own.toml")
-    assert config.circuit_breaker == CircuitBreaker(crashes=0)
-    async with supervise([moody], config=config) as supervisor:
-        session = await supervisor.open_session("worker", workspace=workspace)
-        for _ in range(7):
-            assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
 
 
 async def test_a_call_that_waits_for_its_kind_keeps_a_tool_from_no_other_session(

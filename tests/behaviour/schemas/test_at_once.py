@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolcell.dispatch.validate import MAX_VALUES, Valid, Validator
+from toolcell.dispatch.validate import Valid, Validator
+from toolcell.wire.budget import MOST_VALUES
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.schemas.cost import is_flat
 
@@ -140,10 +141,10 @@ HOSTILE = {
     "a cycle in a list": {"anys": [cycle()]},
     "2 ** 60 values": {"anys": doubled(60)},
     "2 ** 60 values in a list": {"anys": [doubled(60)]},
-    "as many as may be": {"anys": [0] * (MAX_VALUES - 1)},
-    "one too many": {"anys": [0] * MAX_VALUES},
+    "as many as may be": {"anys": [0] * (MOST_VALUES - 1)},
+    "one too many": {"anys": [0] * MOST_VALUES},
     "too many in two": {"anys": [0] * 13_000, "texts": ["a"] * 13_000},
-    "too many names": {f"n{number}": number for number in range(MAX_VALUES + 1)},
+    "too many names": {f"n{number}": number for number in range(MOST_VALUES + 1)},
     "one list under many names": dict.fromkeys(map(str, range(20_000)), ["x"] * 20_000),
     "too many to check": {"texts": ["x" * 200] * 24_000},
     "a long text": {"text": "x" * ((1 << 20) + 1)},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.dispatch.explain import explained
+from toolcell.dispatch.schema_problems import explained
 from toolcell.dispatch.validate import Validator
 from toolcell_tools import ToolDefinitionError
 from toolcell_tools.schemas.untrusted import check_any_schema

@@ -32,7 +32,7 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.dispatch.execute import MOST_SUBMISSIONS
+from toolcell.dispatch.run_in_cell import MOST_SUBMISSIONS
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.audit import ProtectedTree

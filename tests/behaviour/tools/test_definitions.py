@@ -182,7 +182,7 @@ async def test_every_kind_of_tool_runs_in_a_cell(
 async def test_a_variant_of_an_installed_tool_is_imported_like_the_original(
     supervisor: Supervisor, main: Session, tmp_path: Path
 ) -> None:
-    shipped = runtime_of(supervisor).catalog.shipment(runtime_of(supervisor).settings.tools["fs_write"])
+    shipped = runtime_of(supervisor).shipments.shipment(runtime_of(supervisor).settings.tools["fs_write"])
     assert shipped["how"] == "import"
     assert (await main.call("fs_write", {"path": "a", "content": "b"})).error is None
     assert (tmp_path / "a").read_text() == "b"

@@ -261,7 +261,7 @@ async def test_a_module_that_misbehaves_is_an_error_of_its_toolset(
     text: str, said: str, tmp_path: Path, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if said == HOSTILE["it hangs"][1]:
-        monkeypatch.setattr("toolcell.dispatch.describe.WALL_S", 1.0)
+        monkeypatch.setattr("toolcell.dispatch.resolve.MODULE_WALL_S", 1.0)
     toolset = module_toolset("plugins.weather", path=module(tmp_path, text))
     async with supervise([plain], toolsets=[toolset]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)

@@ -18,7 +18,8 @@ from toolcell.errors import UsageError
 from toolcell.rules.credentials import Credential
 from toolcell.rules.misuse import capability, items
 from toolcell.rules.profile import Profile
-from toolcell.rules.redaction import SHORTEST, origin_of
+from toolcell.rules.redaction import origin_of
+from toolcell.rules.spellings import SHORTEST
 from toolcell.sessions.foreign_tools import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import fingerprint

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcell.backends.threads import in_thread
-from toolcell.dispatch.reports import OnLog, OnProgress
+from toolcell.dispatch.call_context import OnLog, OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import Approvals, Denied

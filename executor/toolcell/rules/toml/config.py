@@ -6,9 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml.servers import McpServer
@@ -39,7 +38,6 @@ class Config:
     memory: Mapping[str, Any] | None = None
     web: Mapping[str, Any] | None = None
     concurrency: Concurrency | None = None
-    circuit_breaker: CircuitBreaker | None = None
     session_ttl_s: Mapping[SessionKind, float] = field(default_factory=lambda: MappingProxyType[SessionKind, float]({}))
     hook_timeout_s: float | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
+from toolcell.rules.limits import Concurrency
 from toolcell.rules.policy import PROJECT, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml.complaints import complaints, wider_than_a_worker
@@ -167,8 +166,6 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return frozenset(value)
         case "concurrency":
             return Concurrency(**value)
-        case "circuit_breaker":
-            return CircuitBreaker(**value)
         case "session_ttl_s":
             return MappingProxyType(
                 {**below.session_ttl_s, **{SessionKind(kind): each for kind, each in value.items()}}

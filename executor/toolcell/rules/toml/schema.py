@@ -327,16 +327,6 @@ class ConcurrencyTable(_Table):
     ] = {}
 
 
-class CircuitBreakerTable(_Table):
-    """The fields of CircuitBreaker."""
-
-    wanted: ClassVar[str] = "a table such as { crashes = 5, first_s = 1.0 }"
-    crashes: Annotated[int, _is("a number from 0", int), _whole(0)] = 5
-    within_s: _Seconds = 60.0
-    first_s: _Seconds = 1.0
-    longest_s: _Seconds = 60.0
-
-
 class _KeyTable(_Table):
     """A place where a secret is, if there is one. The secret is never in a settings file."""
 
@@ -416,7 +406,6 @@ class SupervisorTable(_Table):
     memory: MemoryTable = _left_out()
     web: WebTable = _left_out()
     concurrency: ConcurrencyTable = _left_out()
-    circuit_breaker: CircuitBreakerTable = _left_out()
     session_ttl_s: Annotated[
         dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], _Lifetime],
         _values_of("a table such as { worker = 600 }"),

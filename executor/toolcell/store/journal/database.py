@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from toolcell.store.journal.arguments import with_digest
 from toolcell.store.journal.chain import START, Head, JournalEntry
 from toolcell.store.journal.journal import Record
-from toolcell.store.journal.redact import with_digest
 from toolcell.wire.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 

@@ -18,11 +18,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, cast
 
+from toolcell.store.journal.arguments import bounded_log
 from toolcell.store.journal.chain import BrokenChain, Head, JournalEntry, SharedFacts, entries, is_at
 from toolcell.store.journal.database import Index, opened_index, put_aside
 from toolcell.store.journal.journal import Journal, Record
 from toolcell.store.journal.log import JournalFull, JournalLog
-from toolcell.store.journal.redact import bounded_log
 from toolcell.store.journal.segments import LogFile
 
 _log = logging.getLogger("toolcell.store.journal")

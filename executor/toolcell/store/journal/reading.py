@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from toolcell.errors import UsageError
+from toolcell.store.journal.arguments import with_digest
 from toolcell.store.journal.chain import BrokenChain, Head, JournalEntry, entries, is_at
 from toolcell.store.journal.database import Index, row_of
 from toolcell.store.journal.journal import Record
-from toolcell.store.journal.redact import with_digest
 from toolcell.store.journal.segments import LogFile
 
 FOLLOW_S = 0.2

@@ -11,12 +11,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-__all__ = ["MAX_PROBLEMS", "Problem", "explained", "problems"]
-
 MAX_PROBLEMS = 5
 MAX_CHOICES = 20
 SHOWN_CHARS = 60
-
 Path = tuple[str | int, ...]
 
 

@@ -1,19 +1,24 @@
-"""The context of one call: a frozen value that every step gets."""
+"""The context of one call, a frozen value that every step gets, and the callbacks that its caller may give."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 from toolcell.store.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
-from .reports import OnLog, OnProgress
 from .route import Routes
 from .services import Caller, Services
-from .streams import OnOutput
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
+OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+OnLog = Callable[[str, str, Mapping[str, Any]], None]
+"""Receives what a tool logs: `on_log("info", "message", fields)`. It runs on the event loop and must return at once."""
+StreamName = Literal["stdout", "stderr"]
+OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
+"""Receives what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop and must
+return at once. A slow one must be async."""
 
 
 @dataclass(slots=True)

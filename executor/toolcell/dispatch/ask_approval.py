@@ -9,10 +9,10 @@ also after a restart and from another process. The first answer counts.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -25,23 +25,25 @@ from toolcell.sessions.tree import SessionLife
 from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record
-from toolcell.store.journal.redact import arguments_for_journal
+from toolcell.store.journal.arguments import arguments_for_journal
 from toolcell.wire.budget import REQUEST_COST, Charge
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
 from toolcell_tools.interrupts import Guard
-from toolcell_tools.preview import printable
+from toolcell_tools.preview import Preview, printable
 
-from .context import CallContext
-from .preview import arguments_of, is_previewed, preview_of
+from .call_context import CallContext
+from .call_errors import closed, error_of
 from .services import agent_facts
+from .serving import SessionRun, in_pool
 
 _log = logging.getLogger("toolcell.approval")
 POLL_S: Final = 0.1
 """How often a waiting call looks for an answer in the store."""
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
+PREVIEW_WALL_S = 5.0
 
 
 class _Ending(NamedTuple):
@@ -85,14 +87,27 @@ async def ask(
 
 async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall, reason: str) -> ApprovalRequest:
     """The request for approval of a call, with its preview, which is made in a cell."""
-    caller, declaration = context.caller, tool.declaration
+    preview = await preview_of(context, tool, call)
+    return new_request(context, tool, call, reason, preview, "tool" if is_previewed(tool) else "supervisor")
+
+
+def new_request(
+    context: CallContext,
+    tool: Tool[..., Any],
+    call: ToolCall,
+    reason: str,
+    preview: Preview,
+    preview_by: Literal["tool", "supervisor"],
+) -> ApprovalRequest:
+    """A request that is bound to the session, the tool's version and the exact arguments of a call."""
+    caller, declaration, now = context.caller, tool.declaration, context.services.approvals().now()
     return ApprovalRequest(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
         arguments=deepcopy(call.arguments),  # a copy: an approver cannot change what runs by changing the request
-        preview=await preview_of(context, tool, call),
-        preview_by="tool" if is_previewed(tool) else "supervisor",
+        preview=preview,
+        preview_by=preview_by,
         tier=declaration.tier,
         reason=reason,
         call_id=call.id,
@@ -100,8 +115,8 @@ async def request_of(context: CallContext, tool: Tool[..., Any], call: ToolCall,
         agent_id=caller.agent_id,
         ancestors=caller.data.info.ancestors,
         session_kind=caller.kind,
-        expires_at=(now := context.services.approvals().now()) + context.services.approval_timeout_s,
         created_at=now,
+        expires_at=now + context.services.approval_timeout_s,
     )
 
 
@@ -136,15 +151,6 @@ async def submitted(context: CallContext, request: ApprovalRequest, declaration:
     kept = await in_thread(lambda: submit(request, declaration.parameters_schema).prepared())
     context.caller.tally.questions.add(kept.id)
     return kept
-
-
-def closed(tool: str, life: SessionLife) -> Cancelled:
-    """The error of a call whose session was closed, or suspended, before the call ran."""
-    if life.state is SessionState.SUSPENDED:
-        why = "its session was suspended. Call again after session.resume()."
-    else:
-        why = "its session has expired." if life.state is SessionState.EXPIRED else "its session was closed."
-    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: {why}")
 
 
 async def _answer(
@@ -351,3 +357,44 @@ def _words(answer: Approved | Denied, by: str) -> str:
 
 def _denied(declaration: ToolDeclaration, message: str, reason: str) -> PermissionDenied:
     return PermissionDenied(message=message, tier=declaration.tier, reason=reason)
+
+
+async def preview_of(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
+    """The tool's preview of this call; without one, the arguments. A failed preview says so in its summary."""
+    if not is_previewed(tool):
+        return await arguments_of(tool, call)
+    return await _for_people((await _said(context, tool, call)).for_people)
+
+
+async def arguments_of(tool: Tool[..., Any], call: ToolCall) -> Preview:
+    """The preview of a tool that has none: the arguments."""
+    return await _for_people(lambda: Preview.of_call(tool.name, call.arguments).for_people())
+
+
+async def _for_people(written: Callable[[], Preview]) -> Preview:
+    """A preview that is written in a thread: a long one takes a while."""
+    try:
+        return await in_thread(written)
+    except NoThread:
+        return Preview("(no preview: no thread can be started)")
+
+
+def is_previewed(tool: Tool[..., Any]) -> bool:
+    """Whether the tool has a preview function."""
+    return tool.has_preview and tool.placement == "cell"
+
+
+async def _said(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
+    while True:
+        run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, PREVIEW_WALL_S)
+        run.preview = True
+        outcome = await in_pool(context, run)
+        if outcome.ending != "moved":  # otherwise the workspace is another directory now
+            break
+    if outcome.ending != "result":
+        return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")
+    try:
+        shown = outcome.payload["output"]
+        return Preview.from_dict(shown) if isinstance(shown, dict) else Preview("(no preview: it is malformed)")
+    except (TypeError, KeyError):
+        return Preview("(no preview: it is malformed)")

@@ -4,9 +4,7 @@ import time
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
-from toolcell.errors import UsageError
-from toolcell.pool.run import SOON_S, Outcome, Used
-from toolcell.pool.zygote import EXHAUSTED, cure_of
+from toolcell.pool.run import Outcome, Used
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction
 from toolcell.sessions.changes import CallChanges
@@ -14,22 +12,14 @@ from toolcell.sessions.protection import Guarded, Watch, overlap
 from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable
-from toolcell_tools.failures import ToolDefinitionError
 
-from .context import CallContext
-from .resolve import no_thread
+from .call_context import CallContext
+from .call_errors import MISPLACED, UNROUTABLE, no_thread, unseen, unusable
 from .route import Route
 from .services import Services
 from .serving import SessionRun
 
 MOST_SUBMISSIONS = 10  # of one call: one more each time that its workspace was replaced while it waited
-UNROUTABLE = (UsageError, ToolDefinitionError)
-_PUT_BACK = "Put the directory back, or open a session on another one."
-_MISPLACED = SandboxUnavailable(
-    message=f"The workspace is not a directory: another kind of file has taken its place. {_PUT_BACK}",
-    mechanism="",
-    cure=_PUT_BACK,
-)
 
 
 @final
@@ -75,7 +65,7 @@ async def in_cell(
     submissions = 1
     while True:
         if route.is_misplaced:
-            return _MISPLACED
+            return MISPLACED
         changed: CallChanges | None = None
         if route.tracked is not None:
             changed = await route.tracked.enter(context.caller.profile.changed_files)
@@ -131,22 +121,3 @@ async def _entered(context: CallContext, route: Route, guarded: Guarded) -> Watc
 def has_kept_writers(services: Services, mine: tuple[str, ...]) -> bool:
     """Whether a kept process of any session may write to one of these paths."""
     return any(overlap(mine, writable) for writable in services.pool.kept_writable())
-
-
-def unseen(error: SandboxError | OSError) -> SandboxUnavailable:
-    """The outcome if the workspace could not be inspected before the call."""
-    again_s = SOON_S if error.errno in EXHAUSTED else None
-    if isinstance(error, SandboxError):
-        message, mechanism, cure = str(error), error.mechanism, error.cure
-    else:
-        mechanism, cure = "", cure_of(error) or "Make the workspace accessible, or lift the names."
-        message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
-    return SandboxUnavailable(
-        message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s
-    )
-
-
-def unusable(error: Exception) -> SandboxUnavailable:
-    """The error of a call whose tool no cell can load."""
-    what, _, cure = str(error).partition(". ")
-    return SandboxUnavailable(message=str(error), mechanism="", cure=cure or what)

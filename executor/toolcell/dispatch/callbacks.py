@@ -1,4 +1,4 @@
-"""Handle what a call prints, besides the pool's capture: pass it on live, and save a long stream to a file."""
+"""Pass what a tool reports and prints, while its call runs, to the caller, the log and the journal."""
 
 import codecs
 import inspect
@@ -6,39 +6,119 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import partial
-from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextvars import Context, copy_context
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 import anyio
 
-from toolcell.backends.threads import STREAMS, NoThread
 from toolcell.pool.run import Capture
+from toolcell.rules.redaction import Redaction
+from toolcell.sessions.supervisor_lifetime import WITHIN
+from toolcell.store.journal import Record
 from toolcell.wire.budget import Charge
 from toolcell.wire.messages import Output
 from toolcell_tools.artifact import Artifact
-from toolcell_tools.capability import Capability
 from toolcell_tools.errors import CutShort
 from toolcell_tools.interrupts import Guard, pass_on
+from toolcell_tools.preview import printable
 from toolcell_tools.result import CapturedOutput, Notice, ToolResult
 
-from .overflow import NewFile
+from .call_context import CallContext, OnOutput, StreamName
+from .overflow import PIECE_BYTES, StreamFile
 from .services import Caller, Services
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _log = logging.getLogger("toolcell.tool")
-StreamName = Literal["stdout", "stderr"]
-OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
-"""Receives what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop and must
-return at once. A slow one must be async."""
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 NAMES: Final[dict[int, StreamName]] = {1: "stdout", 2: "stderr"}
-READ_ON: Final = frozenset({Capability.READ, Capability.WRITE})
-"""The capabilities of a session whose long outputs may be saved in its workspace."""
 WAITING_BYTES = 256 * 1024  # buffered in memory for a listener that is slower than the call
 SLOW_S = 0.1  # of the event loop's time in a plain function; asyncio's debug mode warns after the same time
 HEARD_WITHIN_S = 1.0  # how long a result waits for the listener after the call's end
-PIECE_BYTES = 256  # memory of a piece besides its text
-_Charged = Callable[[int], Charge]
+
+
+def in_callers_context(callback: Callable[P, T]) -> Callable[P, T]:
+    """The callback, run with the context variables of the current task: a notebook shows its output below the cell that
+    made the call. A coroutine that it returns keeps them over each `await`."""
+    context = copy_context()
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer = context.run(callback, *args, **kwargs)
+        return cast("T", _InContext(context, answer)) if inspect.isawaitable(answer) else answer
+
+    return called
+
+
+class _InContext:
+    """An awaitable, each step of which runs in a context."""
+
+    def __init__(self, context: Context, answer: Awaitable[None]) -> None:
+        self._context = context
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._context.run(WITHIN.set, WITHIN.get())  # of the task that awaits, not of the caller
+        steps = self._context.run(self._answer.__await__)
+        step: Callable[..., Any] = steps.send
+        value: object = None
+        while True:
+            try:
+                wanted = self._context.run(step, value)
+            except StopIteration:
+                return
+            try:
+                step, value = steps.send, (yield wanted)
+            except BaseException as error:
+                step, value = steps.throw, error
+
+
+def tell_progress(
+    context: CallContext, message: str, fraction: float | None, charged: Callable[[], Charge] | None = None
+) -> None:
+    """Report a call's progress to its caller. An exception of the callback is only logged. Queued reports are
+    `charged`."""
+    on_progress, call_id = context.on_progress, context.call_id
+    if on_progress is None:
+        return
+    try:
+        answer = on_progress(message, fraction)
+    except BaseException as error:
+        pass_on(error)
+        _log.exception("on_progress of call %s raised", call_id)
+        return
+    if inspect.isawaitable(answer):
+        context.services.in_background(_awaited, call_id, answer, None if charged is None else charged())
+
+
+async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None) -> None:
+    try:
+        async with Guard():
+            await answer
+    except Exception:
+        _log.exception("on_progress of call %s raised", call_id)
+    finally:
+        if charge is not None:
+            charge.release()
+
+
+def tell_log(
+    context: CallContext, tool: str, level: str, message: str, fields: Mapping[str, Any], secrets: Redaction | None
+) -> None:
+    """Write a tool's log entry without the secrets to the log and the journal, and pass it to the caller as it is."""
+    said: dict[str, Any] = {"message": message, "fields": dict(fields)}
+    if secrets is not None:
+        said = secrets.value(said)
+    line = printable(said["message"])  # a tool must not forge other log lines
+    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": said["fields"]})
+    data = {"tool": tool, "level": level, **said}
+    context.services.journal.write(Record("log", context.caller.id, context.call_id, data))
+    if context.on_log is not None:
+        try:
+            context.on_log(level, message, fields)
+        except BaseException as error:
+            pass_on(error)
+            _log.exception("on_log of call %s raised", context.call_id)
 
 
 class Streams:
@@ -50,12 +130,12 @@ class Streams:
         caller: Caller,
         call_id: str,
         file_bytes: int,
-        charged: _Charged,
+        charged: Callable[[int], Charge],
         on_output: OnOutput | None,
     ) -> None:
         """`charged` counts the bytes that wait to be written. A file has at most `file_bytes` bytes of its stream."""
         self._services = services
-        self._workspace = caller.workspace if caller.grants >= READ_ON else None
+        self._workspace = caller.readable_workspace
         self._file_bytes = file_bytes
         self._charged = charged
         self._files: dict[int, StreamFile] = {}
@@ -73,7 +153,9 @@ class Streams:
         if file is None and before.total + skipped + len(data) > before.keep_bytes:
             # A model may read the rest of a command's output. What the tool itself prints is for people.
             workspace = self._workspace if stream in self._of_commands else None
-            file = self._files[stream] = StreamFile(self._services, workspace, self._file_bytes, self._charged)
+            file = self._files[stream] = StreamFile(
+                self._services.overflow, self._services.in_background, workspace, self._file_bytes, self._charged
+            )
             file.feed(before.kept(), 0)
         if file is not None:
             file.feed(data, skipped)
@@ -109,69 +191,6 @@ def _cut(name: StreamName, captured: CapturedOutput, artifact: Artifact | None, 
         where = f"in {artifact.path!r} in the workspace; read on there"
         said += f" {much} {where if in_workspace else 'with the program that runs this session; print less'}."
     return Notice(kind="output_cut", message=said)
-
-
-class StreamFile:
-    """One stream in a file, from its first byte, without gaps. Threads write it, batch by batch."""
-
-    def __init__(self, services: Services, workspace: Path | None, most_bytes: int, charged: _Charged) -> None:
-        self._services = services
-        self._workspace = workspace
-        self._room = most_bytes
-        self._charged = charged
-        self._waiting: list[tuple[bytes, Charge]] = []
-        self._file: NewFile | None = None  # made with the first bytes
-        self.in_workspace = False
-        self._at_rest = anyio.Event()
-        self._at_rest.set()
-
-    def feed(self, data: bytes, skipped: int) -> None:
-        if skipped:
-            self._room = 0
-        data = data[: self._room]
-        if not data:
-            return
-        self._room -= len(data)
-        self._waiting.append((data, self._charged(len(data) + PIECE_BYTES)))
-        if self._at_rest.is_set():
-            self._at_rest = anyio.Event()
-            self._services.in_background(self._write_all)
-
-    async def _write_all(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                try:
-                    await STREAMS.run(partial(self._write, [data for data, _charge in batch]))
-                finally:
-                    for _data, charge in batch:
-                        charge.release()
-        except (OSError, NoThread) as error:
-            _log.warning("what a call printed could not be written to a file: %s", error)
-            self._room = 0
-        finally:
-            for _data, charge in self._waiting:
-                charge.release()
-            self._waiting.clear()
-            self._at_rest.set()
-
-    def _write(self, batch: list[bytes]) -> None:
-        file = self._file or self._services.overflow.new_file(self._workspace)
-        try:
-            for data in batch:
-                file.write(data)
-        finally:
-            if file.size:
-                self._file, self.in_workspace = file, file.in_workspace
-            else:
-                file.discard()
-
-    async def closed(self, kind: str) -> Artifact | None:
-        """Close the file. Returns its artifact, or None if nothing could be written or it was closed before."""
-        self._room = 0
-        await self._at_rest.wait()
-        file, self._file = self._file, None
-        return None if file is None else file.closed(kind)
 
 
 class _Piece(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 
 from toolcell.pool.run import NOTHING_USED, UNRECORDED_CURE, Outcome, Run, Used
 from toolcell.rules.call import ToolCall
-from toolcell.rules.redaction import REDACTED, Redaction, is_secret, without_secrets
+from toolcell.rules.redaction import REDACTED, Redaction, secrets_in, without_secrets
 from toolcell.store.journal import Record
+from toolcell.store.journal.arguments import arguments_for_journal
 from toolcell.store.journal.chain import SharedFacts
 from toolcell.store.journal.durable import DurableJournal
-from toolcell.store.journal.redact import arguments_for_journal, secrets_in
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult
@@ -25,6 +25,8 @@ MOST_ARTIFACTS = 50
 REFUSED_CHARS = 1024 * 1024
 """The most characters of a refused call's arguments of which a digest is made."""
 _log = logging.getLogger("toolcell.tool")
+_TEXTS = frozenset({"display", "message", "traceback", "stdout", "stderr", "progress"})
+_LISTS = frozenset({"notices", "artifacts"})
 
 
 def intend(
@@ -119,18 +121,10 @@ def secrets_of(caller: Caller, call: ToolCall) -> Redaction | None:
 
 def argument_secrets(caller: Caller, call: ToolCall) -> Redaction | None:
     """The secrets of a call's arguments, if it has some, and those of its session. To find them reads all arguments."""
-    found = _secret_texts(call)
+    if not isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
+        return None
+    found = secrets_in(call.arguments)
     return Redaction(found, REDACTED, caller.secrets.redaction) if found else None
-
-
-def _secret_texts(call: ToolCall) -> list[str]:
-    """The texts of arguments whose names are secret."""
-    found: list[str] = []
-    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
-        for name, value in call.arguments.items():
-            if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
-                found += secrets_in({name: value})
-    return found
 
 
 def record_without_run(
@@ -198,7 +192,3 @@ def _begun(display: str, secrets: Redaction | None) -> str:
     if secrets is None:
         return display[:DISPLAY_CHARS]
     return secrets.text(display[: DISPLAY_CHARS + secrets.reach])[:DISPLAY_CHARS]
-
-
-_TEXTS = frozenset({"display", "message", "traceback", "stdout", "stderr", "progress"})
-_LISTS = frozenset({"notices", "artifacts"})

@@ -39,40 +39,40 @@ from toolcell_tools.raised import Raised, invalid, raised
 from toolcell_tools.returned import encode_return
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
-from .context import CallContext
-from .malformed import leave_batch
-from .record import secrets_of
-from .reports import tell_log, tell_progress
+from .call_context import CallContext
+from .call_errors import closed
+from .call_record import record_without_run, secrets_for_record, secrets_of
+from .callbacks import tell_log, tell_progress
+from .route import Route
+from .run_in_cell import Ran
+from .validate import leave_batch
 
 PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
 
-async def run(
-    context: CallContext,
-    tool: Tool[..., Any],
-    call: ToolCall,
-    *,
-    wall_s: float,
-    result_bytes: int,
-    confirm: list[Field] | None = None,
-) -> tuple[Outcome, Used]:
-    """Run the call. `confirm` are the confirmations so far, None for a tool that does not confirm. Returns how the call
-    ended and what it used. Raises only the cancellation of the caller's own task."""
-    with context.caller.life.doing(f"the host tool {tool.name!r}") as work:
-        return await _run(context, tool, call, work, wall_s, result_bytes, confirm)
+async def on_host(
+    context: CallContext, route: Route, call: ToolCall, wall_s: float, confirm: list[Field] | None = None
+) -> Ran:
+    """Run the call of a host tool. `confirm` are the confirmations so far; None if the tool does not confirm. A call
+    whose caller goes meanwhile is recorded."""
+    services, caller = context.services, context.caller
+    try:
+        with caller.life.doing(f"the host tool {route.tool.name!r}") as work:
+            outcome, used = await _run(context, route, call, work, wall_s, confirm)
+    except BaseException:
+        if context.fate is not None:
+            context.fate.delivered, context.fate.effect = True, not route.declaration.annotations.read_only
+        record_without_run(services, caller, call, route.tool.version, closed(call.tool, caller.life), {})
+        raise
+    return Ran(route, outcome, used, secrets_for_record(services, caller, call))
 
 
 async def _run(
-    context: CallContext,
-    tool: Tool[..., Any],
-    call: ToolCall,
-    work: Work,
-    wall_s: float,
-    result_bytes: int,
-    confirm: list[Field] | None,
+    context: CallContext, route: Route, call: ToolCall, work: Work, wall_s: float, confirm: list[Field] | None
 ) -> tuple[Outcome, Used]:
-    caller, info = context.caller, context.caller.data.info
+    """Run the call. Returns how it ended and what it used. Raises only the cancellation of the caller's own task."""
+    tool, caller, info = route.tool, context.caller, context.caller.data.info
     started = time.monotonic()
     grace_s = min(wall_s * GRACE_SHARE, caller.profile.limits.grace_s)
     reporter = _HostReporter(context, tool, call, started + wall_s, started + wall_s - grace_s, work, confirm)
@@ -98,7 +98,7 @@ async def _run(
         reporter.ended = True
     if work.scope.cancelled_caught:
         outcome = Outcome(ending="cancelled")
-    if not result_fits(dict(outcome.payload), result_bytes):
+    if not result_fits(dict(outcome.payload), route.limits.result_bytes):
         outcome = Outcome(ending="error", reason="result")
     used: Used = {**NOTHING_USED, "wall_s": time.monotonic() - started}
     return replace(outcome, progress=reporter.last), used
@@ -240,16 +240,13 @@ class _HostReporter:
                 self.last = self.last._replace(message=message[:PROGRESS_CHARS])
             if context.trace is not None:
                 context.trace.progressed(self.last.message, fraction)
-            tell_progress(context.services.in_background, context.on_progress, self._call.id, message, fraction)
+            tell_progress(context, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         if not self.ended:
-            context, call = self._context, self._call
-            journal = context.services.journal
             if self._redaction is False:
-                self._redaction = secrets_of(context.caller, call)
-            on_log, secrets = context.on_log, self._redaction
-            tell_log(journal, context.caller.id, call.id, call.tool, level, message, fields, on_log, secrets)
+                self._redaction = secrets_of(self._context.caller, self._call)
+            tell_log(self._context, self._call.tool, level, message, fields, self._redaction)
 
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         trace = self._context.trace

@@ -7,7 +7,6 @@ question. No cell and no caller waits for the answer. While it is missing, the s
 import json
 import logging
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -28,9 +27,9 @@ from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.preview import Preview, printable
 
-from . import approve
-from .context import CallContext
-from .execute import Ran
+from . import ask_approval
+from .call_context import CallContext
+from .run_in_cell import Ran
 
 _log = logging.getLogger("toolcell.approval")
 MAX_CONFIRMATIONS = 8
@@ -65,7 +64,7 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
         return Standing([], pending=asked.id, hint=asked.hint)
     context.caller.tally.questions.discard(asked.id)
     words = "confirmed" if isinstance(answer, Approved) else "not confirmed"
-    approve.record_approval(context, asked, words, by=by, used=True, is_earlier=True, answered_at=at)
+    ask_approval.record_approval(context, asked, words, by=by, used=True, is_earlier=True, answered_at=at)
     return Standing([*map(_field, asked.given), _field(_said(asked, answer))], asked.approved)
 
 
@@ -89,16 +88,17 @@ async def waiting(
     request = _request(context, tool, call, outcome.message, payload, given, approved=approved)
     store = context.services.approvals()
     try:
-        kept = await approve.submitted(context, request, tool.declaration)
+        kept = await ask_approval.submitted(context, request, tool.declaration)
     except (NoThread, UsageError) as error:
         _log.exception("the confirmation of call %s cannot be asked", call.id)
-        approve.record_approval(context, request, f"could not be asked: {error}")
-        return _failed(ran, f"The question for confirmation could not be kept. {_why(error)}".rstrip())
+        ask_approval.record_approval(context, request, f"could not be asked: {error}")
+        why = f" {error}" if isinstance(error, UsageError) else ""
+        return _failed(ran, f"The question for confirmation could not be kept.{why}")
     store.leave(kept.id)
-    approve.record_approval(context, kept, "", event="asked")
-    approve.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
+    ask_approval.record_approval(context, kept, "", event="asked")
+    ask_approval.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
     if context.caller.life.closed:  # while the question was kept
-        await approve.withdrawn(context.caller.life, store, kept.id)
+        await ask_approval.withdrawn(context.caller.life, store, kept.id)
     elif context.caller.approver is not None:
         context.services.in_background(_asked_of, context, store, kept)
     return pending(ran, kept.id, kept.hint)
@@ -122,15 +122,11 @@ async def _asked_of(context: CallContext, store: Approvals, request: ApprovalReq
             work.scope.cancel()
         with anyio.move_on_after(max(0.0, request.expires_at - store.now())):
             try:
-                await approve.put_to(approver, request, store, anyio.Event())
+                await ask_approval.put_to(approver, request, store, anyio.Event())
             except (NoThread, UsageError):
                 _log.exception("the answer of %r to %s cannot be kept", approver, request.id)
         return
-    await approve.withdrawn(context.caller.life, store, request.id)
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, UsageError) else ""
+    await ask_approval.withdrawn(context.caller.life, store, request.id)
 
 
 def _failed(ran: Ran, message: str) -> Ran:
@@ -147,24 +143,11 @@ def _request(
     *,
     approved: bool = False,
 ) -> ApprovalRequest:
-    caller, declaration = context.caller, tool.declaration
     shown = "" if payload is None else json.dumps(payload, indent=2, ensure_ascii=False)
-    return ApprovalRequest(
-        tool=tool.name,
-        version=tool.version,
-        fingerprint=declaration.fingerprint,
-        arguments=deepcopy(call.arguments),
-        preview=Preview(hint, f"{hint}\n{shown}".strip()).for_people(),
-        preview_by="tool",
-        tier=declaration.tier,
-        reason=f"the tool {tool.name!r} asks for a confirmation",
-        call_id=call.id,
-        session_id=caller.id,
-        agent_id=caller.agent_id,
-        ancestors=caller.data.info.ancestors,
-        session_kind=caller.kind,
-        created_at=(now := context.services.approvals().now()),
-        expires_at=now + context.services.approval_timeout_s,
+    preview = Preview(hint, f"{hint}\n{shown}".strip()).for_people()
+    reason = f"the tool {tool.name!r} asks for a confirmation"
+    return replace(
+        ask_approval.new_request(context, tool, call, reason, preview, "tool"),
         asks="confirmation",
         hint=hint,
         payload=payload,
