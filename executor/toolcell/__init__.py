@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # type checkers know this name; an import of typing would
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from toolcell.agents import artifacts_text, instructions_of, preload_memory
     from toolcell.rules.call import ToolCall
     from toolcell.rules.channel import ChannelPolicy
     from toolcell.rules.circuit_breaker import CircuitBreaker
@@ -174,7 +175,6 @@ if TYPE_CHECKING:
     from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .pool.recovery import SupervisorStatus
-    from .request_help import artifacts_text, instructions_of, preload_memory
     from .runtime.tasks import CallTask, TaskStatus
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
@@ -276,8 +276,7 @@ _HOMES = {
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
     "toolcell.rules.limits": "SessionUsage UsageLimits",
-    "toolcell.agents": "AgentRun agent_tool delegate",
-    "toolcell.request_help": "artifacts_text instructions_of preload_memory",
+    "toolcell.agents": "AgentRun agent_tool artifacts_text delegate instructions_of preload_memory",
     "toolcell.sessions.session_result": "CallReport SessionResult SessionState",
     "toolcell.workplaces.workspace_return": "FileConflict FileVersion LeftOut WorkspaceReturn",
 }

@@ -8,6 +8,7 @@ also after a restart and from another process. The first answer counts.
 """
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from copy import deepcopy
@@ -22,7 +23,14 @@ from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.session_result import SessionState
-from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
+from toolcell.store.approvals import (
+    AnyApprover,
+    ApprovalRequest,
+    Approvals,
+    Approved,
+    Denied,
+    StandingApproval,
+)
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record
 from toolcell.store.journal.redact import arguments_for_journal
@@ -36,6 +44,7 @@ from toolcell_tools.preview import printable
 from .context import CallContext
 from .preview import arguments_of, is_previewed, preview_of
 from .services import agent_facts
+from .session_hooks import answer_of
 
 _log = logging.getLogger("toolcell.approval")
 POLL_S: Final = 0.1
@@ -148,7 +157,7 @@ def closed(tool: str, life: SessionLife) -> Cancelled:
 
 
 async def _answer(
-    context: CallContext, approver: Approver | None, request: ApprovalRequest, declaration: ToolDeclaration
+    context: CallContext, approver: AnyApprover | None, request: ApprovalRequest, declaration: ToolDeclaration
 ) -> tuple[Approved | Denied, str]:
     """The answer, and in words how it came about. Each step is recorded."""
     store = context.services.approvals()
@@ -249,7 +258,7 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float, char
 
 
 async def _until_closed(
-    life: SessionLife, store: Approvals, approver: Approver | None, request: ApprovalRequest
+    life: SessionLife, store: Approvals, approver: AnyApprover | None, request: ApprovalRequest
 ) -> _Ending:
     """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
     supervisor does not."""
@@ -284,7 +293,7 @@ async def withdraw_closed(store: Approvals) -> None:
             _log.exception("the requests for approval of a closed session are not withdrawn")
 
 
-async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
+async def _first_answer(store: Approvals, approver: AnyApprover | None, request: ApprovalRequest) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
     wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
     found: _Ending | None = None
@@ -298,13 +307,12 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
     return found or _Ending(Denied(f"Nobody approved the call within {limit_s:g} s."), "expired")
 
 
-async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
+async def put_to(approver: AnyApprover, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
     """Ask the approver, and keep the answer. Raises NoThread or UsageError if it cannot be kept."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
-        async with Guard():
-            said: object = await approver.approve(deepcopy(request))
+        said: object = await answer_of(approver.approve, deepcopy(request), timeout_s=math.inf)
         if isinstance(said, (Approved, Denied)):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the user's code
             answer, by = said, type(approver).__name__
         else:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from toolcell.store.approvals import Approver
+from toolcell.store.approvals import AnyApprover
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
@@ -13,7 +13,8 @@ from .route import Routes
 from .services import Caller, Services
 from .streams import OnOutput
 
-Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
+Repair = Callable[[ValidationError], Awaitable[dict[str, Any]] | dict[str, Any]]
+"""Corrects the arguments of a call. A plain function runs on the event loop."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class CallContext(NamedTuple):
     on_log: OnLog | None = None
     fate: CallFate | None = None
     """Filled in if the caller is cancelled. None for a call without an idempotency key."""
-    approver: Approver | None = None
+    approver: AnyApprover | None = None
     """Decides on this call if the session has no approver."""
     began: int | None = 0
     """The turn of the session's malformed calls in which it began; None while a repair may correct it."""

@@ -22,10 +22,10 @@ from toolcell.pool.run import Run
 from toolcell.rules.limits import SessionUsage
 from toolcell.rules.pages import ALL, SEEN
 from toolcell.rules.policy import is_offered
+from toolcell.runtime.opening import Opening
 from toolcell.sessions import ending
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls
-from toolcell.sessions.opening import Opening
 from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.session_result import SessionResult, SessionState
 from toolcell.sessions.shipping import latest

@@ -37,6 +37,7 @@ from toolcell.rules import misuse
 from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
+from toolcell.runtime.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.changes import WorkspaceChanges
@@ -47,7 +48,6 @@ from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.lifetime import Lifetime
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
-from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
@@ -56,7 +56,7 @@ from toolcell.sessions.session_result import SessionState
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
-from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.approvals import AnyApprover, Approvals, Approver
 from toolcell.store.journal import Journal, Record
 from toolcell.store.journal.chain import BrokenChain
 from toolcell.store.journal.durable import DurableJournal
@@ -209,7 +209,7 @@ class Runtime:
     def approvals(self) -> Approvals:
         """The store of approvals. Raises UsageError if the supervisor has a state directory and is not running."""
         if self._approvals is None:
-            if self.settings.state is not None or self._life.is_inherited:
+            if self.settings.state_directory is not None or self._life.is_inherited:
                 raise self._life.why_not()
             self._approvals = Approvals()
         return self._approvals
@@ -247,8 +247,11 @@ class Runtime:
         await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
-            for name in sorted(settings.given & pool.placed):
-                raise UsageError(f"Supervisor({name}=…) and the cluster's {name}=… are both given. Pass one of them.")
+            for name in sorted(pool.placed):
+                if getattr(settings, name) is not None:
+                    raise UsageError(
+                        f"Supervisor({name}=…) and the cluster's {name}=… are both given. Pass one of them."
+                    )
             await pool.start()
         except BaseException:
             self.record.end()
@@ -263,7 +266,7 @@ class Runtime:
             self._life.reactor,
             allow_missing=settings.allow_missing,
             max_cells=settings.max_cells or default_max_cells(),
-            standby=settings.standby,
+            standby=bool(settings.standby),
             on_kept_gone=self._on_kept_gone,
             tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
             record=self.record,
@@ -289,7 +292,7 @@ class Runtime:
 
     def _open_state(self) -> None:
         """Make the supervisor durable, if it has a state directory. Raises UsageError if that cannot be used."""
-        state = self.settings.state
+        state = self.settings.state_directory
         if state is None:
             return
         try:
@@ -298,7 +301,11 @@ class Runtime:
             self._results = ResultStore(state.results)
             self._kept = SessionStore(state.sessions, state.key())
             self._durable = DurableJournal(
-                state.log, state.database, self.settings.journal, (self._results.sync,), self.settings.journal_bytes
+                state.log,
+                state.database,
+                self.settings.journal,
+                (self._results.sync,),
+                self.settings.journal_bytes or 0,
             )
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
@@ -358,9 +365,9 @@ class Runtime:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-        if self._durable is not None and self.settings.state is not None:
+        if self._durable is not None and self.settings.state_directory is not None:
             self._durable.close()
-            self.settings.state.close()
+            self.settings.state_directory.close()
             self._durable, self.journal = None, self.settings.journal
 
     def _new_services(self, pool: CallPool) -> Services:
@@ -371,7 +378,7 @@ class Runtime:
             reactor=self._life.reactor,
             journal=self.journal,
             durable=self._durable,
-            state=settings.state,
+            state=settings.state_directory,
             metrics=self.metrics,
             catalog=self.catalog,
             hooks=settings.hooks,
@@ -401,8 +408,8 @@ class Runtime:
             for toolset in self.settings.toolsets:
                 toolset.attach(self._public)
             up()
-            if self.settings.state is not None:
-                self.in_background(keep_status, self.settings.state.status, self._overview)
+            if self.settings.state_directory is not None:
+                self.in_background(keep_status, self.settings.state_directory.status, self._overview)
             if not self.settings.toolsets:
                 self._rules.report(self.journal)
             try:
@@ -631,11 +638,11 @@ class Runtime:
             profile = self._resolved[opening.kind]
         require_texts(str(root), profile)
         require_apart(self.record.path, (str(root), *profile.writable))
-        if self.settings.state is not None:
-            self.settings.state.require_apart(str(root), "the workspace")
+        if self.settings.state_directory is not None:
+            self.settings.state_directory.require_apart(str(root), "the workspace")
             own = () if opening.profile is None else opening.profile.system  # the others were checked at the start
             for path in (*profile.readable, *profile.writable, *own):
-                self.settings.state.require_apart(path, "the profile's path")
+                self.settings.state_directory.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 
     def _new_caller(
@@ -730,9 +737,9 @@ class Runtime:
     def require_apart(self, profile: Profile) -> None:
         """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
         require_apart(self.record.path, profile.writable)
-        if self.settings.state is not None:
+        if self.settings.state_directory is not None:
             for path in (*profile.readable, *profile.writable, *profile.system):
-                self.settings.state.require_apart(path, "the profile's path")
+                self.settings.state_directory.require_apart(path, "the profile's path")
 
     def report_source(self, session: SessionInfo, source: str, what: str) -> None:
         """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
@@ -777,7 +784,7 @@ class Runtime:
         if own is not None:
             return lambda: own
         if WEB not in self.calls.placed:
-            return above.web if above is not None else self.settings.web or cache(PublicWeb)
+            return above.web if above is not None else self.settings.new_web or cache(PublicWeb)
         found = (lambda: WEB_ON_NODES) if above is None else above.web
         if found() is WEB_ON_NODES and any(rule.startswith(SEEN) for rule in profile.web):
             raise UsageError(
@@ -791,7 +798,7 @@ class Runtime:
         supervisor."""
         settings, secrets = self.settings, SessionSecrets(self._own_secrets if above is None else above.secrets)
         is_here = above is None and WEB not in self.calls.placed
-        web = opening.web or (settings.web() if is_here and settings.web is not None else None)
+        web = opening.web or (settings.new_web() if is_here and settings.new_web is not None else None)
         http = opening.http or (settings.http if above is None else None)
         secrets.add(profile, (http, web, channel))
         return secrets
@@ -815,7 +822,7 @@ def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:
     return SeenLinks(inherited) if any(rule.startswith(SEEN) for rule in profile.web) else inherited
 
 
-def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
+def _asked(approver: AnyApprover | None, owners: list[Channel]) -> tuple[AnyApprover | None, tuple[Channel, ...]]:
     """The approver of a session's calls, and the channels that show the question without an answer. The supervisor's
     approver comes first; the nearest channel then shows the question. Otherwise the nearest channel that can approve is
     the approver, and the channels nearer than it show the question."""

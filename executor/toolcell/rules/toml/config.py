@@ -6,17 +6,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolcell.rules.circuit_breaker import CircuitBreaker
-from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
+from toolcell.rules.options import PlainOptions
 from toolcell.rules.policy import TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml.servers import McpServer
 from toolcell_tools.capability import SessionKind
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+def _empty() -> Mapping[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(PlainOptions):
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
     None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
     `rule_files` has the file of each rule of both, by the rule's name in explanations.
@@ -24,28 +27,16 @@ class Config:
     `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
     """
 
-    profiles: Mapping[SessionKind, Profile]
-    max_cells: int | None = None
-    standby: int = 1
+    profiles: Mapping[SessionKind, Profile] = field(kw_only=False)
     allow_missing: frozenset[str] = frozenset()
-    approval_timeout_s: float | None = None
-    model_bytes: int | None = None
-    journal_bytes: int | None = None
-    quarantine: str | None = None
-    state: str | None = None
+    session_ttl_s: Mapping[SessionKind, float] = field(default_factory=_empty)
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
     channel: Mapping[str, Any] | None = None
     memory: Mapping[str, Any] | None = None
     web: Mapping[str, Any] | None = None
-    concurrency: Concurrency | None = None
-    circuit_breaker: CircuitBreaker | None = None
-    session_ttl_s: Mapping[SessionKind, float] = field(default_factory=lambda: MappingProxyType[SessionKind, float]({}))
-    hook_timeout_s: float | None = None
-    rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
+    rule_files: Mapping[str, str] = field(default_factory=_empty)
     files: tuple[Path, ...] = ()
-    servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType[str, McpServer]({}))
+    servers: Mapping[str, McpServer] = field(default_factory=_empty)
     """MCP servers by name. A supervisor has a toolset for each."""
-    credentials: Mapping[str, tuple[Credential, ...]] = field(
-        default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
-    )
+    credentials: Mapping[str, tuple[Credential, ...]] = field(default_factory=_empty)
