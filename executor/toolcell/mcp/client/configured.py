@@ -4,7 +4,7 @@ from toolcell.backends.errors import Refused
 from toolcell.backends.http.checks import checked_headers
 from toolcell.rules.credentials import Credential
 from toolcell.rules.redaction import SHORTEST
-from toolcell.rules.toml.servers import McpServer
+from toolcell.rules.toml.config import McpServer
 
 from .toolset import McpToolset, mcp_toolset
 

@@ -10,12 +10,40 @@ from toolcell.rules.credentials import Credential
 from toolcell.rules.options import PlainOptions
 from toolcell.rules.policy import TierPolicy
 from toolcell.rules.profile import Profile
-from toolcell.rules.toml.servers import McpServer
-from toolcell_tools.capability import SessionKind
+from toolcell.rules.redaction import origin_of
+from toolcell_tools.capability import Capability, PermissionTier, SessionKind
 
 
 def _empty() -> Mapping[Any, Any]:
     return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """One MCP server: `command`, or `url`. The fields are the arguments of `mcp_toolset`. Whatever may hold a
+    secret is never shown."""
+
+    name: str
+    command: tuple[str, ...] = field(default=(), repr=False)
+    url: str = field(default="", repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    profile: Profile | None = field(default=None, repr=False)
+    needs: frozenset[Capability] = frozenset()
+    tier: PermissionTier = PermissionTier.SYSTEM
+    tiers: Mapping[str, PermissionTier] = field(default_factory=dict[str, PermissionTier])
+    prefix: str = ""
+    requires_approval: bool = False
+    timeout: float | None = None
+    required: bool = False
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """The server for people and bug reports: the program without its arguments, the URL without its path,
+        and names without values."""
+        place = {"url": origin_of(self.url)} if self.url else {"command": self.command[0]}
+        names = {"env": sorted(self.env), "headers": sorted(self.headers)}
+        return {**place, **{key: found for key, found in names.items() if found}, "tier": self.tier.value}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,9 @@ project's file can be compared with the layers below. pydantic-settings would me
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -15,19 +16,22 @@ from toolcell.errors import ConfigError, ConfigProblem
 from toolcell.rules.circuit_breaker import CircuitBreaker
 from toolcell.rules.concurrency import Concurrency
 from toolcell.rules.credentials import Credential
-from toolcell.rules.policy import PROJECT, TierPolicy
+from toolcell.rules.options import PlainOptions
+from toolcell.rules.policy import PROJECT, PolicyRule, TierPolicy, rule_name
 from toolcell.rules.profile import Profile
-from toolcell.rules.toml.complaints import complaints, wider_than_a_worker
-from toolcell.rules.toml.config import Config
-from toolcell.rules.toml.narrowing import widenings
-from toolcell.rules.toml.policies import NO_DENIAL, add_files, no_denials, overlaid_policy, too_many_globs
-from toolcell.rules.toml.servers import COMMAND_GRANTS, McpServer, server_of
+from toolcell.rules.toml.complaints import complaints, no_denials, too_many_globs, widenings, wider_than_a_worker
+from toolcell.rules.toml.config import Config, McpServer
 from toolcell.rules.toml.source import NAME, ConfigSource, is_there, read, user_file
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
-from toolcell_tools.capability import SessionKind
+from toolcell_tools.capability import Capability, PermissionTier, SessionKind
 
 ARGUMENTS = "the arguments of load_config"
+NO_DENIAL = TierPolicy(elevated="allow")
+"""The policy to which a project's file adds denials."""
+COMMAND_GRANTS = frozenset({"read", "write", "exec"})
+"""What the profile of a command grants where nothing else is said: the session's workspace, and no network."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 Table = Mapping[str, Any]
 """A table without complaints."""
 
@@ -127,16 +131,16 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     policy, denials, rule_files = below.policy, below.denials, dict(below.rule_files)
     said = cast("Table", source.table.get("policy", {}))
     if said and source.trusted:
-        policy = overlaid_policy(policy or TierPolicy(), said)
+        policy = _overlaid_policy(policy or TierPolicy(), said)
     elif said:
         for key, what in no_denials(said):
             problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
         problems += [
             source.problem(("policy", *key), f"{what} {_remedy(source)}") for key, what in too_many_globs(said)
         ]
-        denials = (*denials, overlaid_policy(NO_DENIAL, said, NO_DENIAL))
+        denials = (*denials, _overlaid_policy(NO_DENIAL, said, NO_DENIAL))
     file = "" if source.name == ARGUMENTS else source.name
-    add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
+    _add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
@@ -160,20 +164,22 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     return config, problems
 
 
+_KINDS = {each.name: each.metadata["kind"] for each in fields(PlainOptions)}
+
+
 def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
-    """A setting of the supervisor, from its value in the table. Credentials are merged by host."""
-    match name:
-        case "allow_missing":
+    """A setting of the supervisor, from its value in the table. Lifetimes and credentials are merged by key."""
+    match _KINDS.get(name, name):
+        case "mechanisms":
             return frozenset(value)
         case "concurrency":
             return Concurrency(**value)
-        case "circuit_breaker":
+        case "circuit breaker":
             return CircuitBreaker(**value)
-        case "session_ttl_s":
-            return MappingProxyType(
-                {**below.session_ttl_s, **{SessionKind(kind): each for kind, each in value.items()}}
-            )
-        case "quarantine" | "state":
+        case "lifetimes":
+            own = {SessionKind(kind): each for kind, each in value.items()}
+            return MappingProxyType({**getattr(below, name), **own})
+        case "path":
             return source.path(value)
         case "channel" | "memory" | "web":
             return _with_paths(value, source)
@@ -181,6 +187,44 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return MappingProxyType({**below.credentials, **_credentials(value, source)})
         case _:
             return value
+
+
+def _overlaid_policy(below: TierPolicy, table: Table, inner: TierPolicy | None = None) -> TierPolicy:
+    """The policy overlaid by a table without complaints. Tables are merged key by key; `rules` replaces the rules
+    below. `inner` is what a new policy for a kind, an agent or a channel begins with."""
+    inner = TierPolicy() if inner is None else inner
+    changed: dict[str, Any] = {}
+    for name, value in table.items():
+        match name:
+            case "rules":
+                changed[name] = tuple(PolicyRule(**each) for each in value)
+            case "tools":
+                changed[name] = {**below.tools, **value}
+            case "kinds" | "agents" | "channels":
+                known: Mapping[str, TierPolicy] = getattr(below, name)
+                new = {key: _overlaid_policy(known.get(key, inner), each, inner) for key, each in value.items()}
+                changed[name] = {**known, **new}
+            case _:
+                changed[name] = value
+    return replace(below, **changed)
+
+
+def _add_files(files: dict[str, str], table: Table, file: str, name: str) -> None:
+    """Note the file of each rule in a table without complaints, by its name in explanations. `name` is the policy's
+    own."""
+    for key, value in table.items():
+        match key:
+            case "rules":
+                for replaced in [each for each in files if each.startswith(f"{name}.rules[")]:
+                    del files[replaced]
+                files.update((f"{name}.{rule_name(at, rule.get('name', ''))}", file) for at, rule in enumerate(value))
+            case "tools":
+                files.update((f"{name}.tools.{tool}", file) for tool in value)
+            case "kinds" | "agents" | "channels":
+                for inside, each in value.items():
+                    _add_files(files, each, file, f"{name}.{key}.{inside}")
+            case _:
+                files[f"{name}.{key}"] = file
 
 
 def _with_paths(table: Table, source: ConfigSource) -> Table:
@@ -210,10 +254,49 @@ def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | 
         profile, wrong = _profile(base, own, source)
         problems += [source.problem((*key, "profile", field), message) for field, message in wrong]
         try:
-            found[name] = None if said.get("disabled") else server_of(name, said, profile)
+            found[name] = None if said.get("disabled") else _server_of(name, said, profile)
         except ValueError as error:
             problems.append(source.problem(key, str(error)))
     return found, problems
+
+
+def _server_of(name: str, table: Mapping[str, Any], profile: Profile | None) -> McpServer:
+    """The server in a table that has no mistakes. Raises ValueError for a variable that is not set."""
+    values = cast("dict[str, Any]", with_variables(dict(table)))
+    command = (values["command"], *values.get("args", ())) if "command" in values else ()
+    return McpServer(
+        name=name,
+        command=command,
+        url=values.get("url", ""),
+        env=values.get("env", {}),
+        headers=values.get("headers", {}),
+        profile=profile,
+        needs=frozenset(map(Capability, values.get("needs", ()))),
+        tier=PermissionTier(values.get("tier", PermissionTier.SYSTEM)),
+        tiers={tool: PermissionTier(tier) for tool, tier in values.get("tiers", {}).items()},
+        prefix=values.get("prefix", ""),
+        requires_approval=values.get("requires_approval", False),
+        timeout=values.get("timeout"),
+        required=values.get("required", False),
+    )
+
+
+def with_variables(value: object) -> object:
+    """The value with `${NAME}` and `${NAME:-default}` replaced in its texts. Raises ValueError, without any value."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if isinstance(value, dict):
+        return {key: with_variables(each) for key, each in cast("dict[str, object]", value).items()}
+    return [with_variables(each) for each in cast("list[object]", value)] if isinstance(value, (list, tuple)) else value
+
+
+def _variable(found: re.Match[str]) -> str:
+    name = found[1]
+    default: str | None = found[2]
+    value = os.environ.get(name, default)
+    if value is None:
+        raise ValueError(f"refers to the environment variable {name}, which is not set. Set it.")
+    return value
 
 
 _ONLY_DENIES = "a project's file can only deny."
