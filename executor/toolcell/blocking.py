@@ -260,12 +260,12 @@ class Supervisor(forks.OfOneProcess):
         try:
             portal.call(self._inner.aclose)
         except RuntimeError:  # the loop is ending already, for example after SystemExit in a backend
-            if not _supervisor.runtime_of(self._inner).is_left_open:
+            if not _supervisor.runtime_of(self._inner).life.is_left_open:
                 raise
 
     def _hear_why(self) -> None:
         """If the loop ended first, raise the reason for the supervisor's end."""
-        if _supervisor.runtime_of(self._inner).is_left_open:
+        if _supervisor.runtime_of(self._inner).life.is_left_open:
             anyio.run(self._inner.aclose)
 
     def let_go(self) -> None:
@@ -310,8 +310,8 @@ class Supervisor(forks.OfOneProcess):
 
     def _running(self) -> BlockingPortal:
         if self._portal is None:
-            if (runtime := _supervisor.runtime_of(self._inner)).is_inherited:
-                raise runtime.why_not()
+            if (life := _supervisor.runtime_of(self._inner).life).is_inherited:
+                raise life.why_not()
             raise UsageError(
                 "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
             )

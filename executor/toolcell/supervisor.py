@@ -115,7 +115,7 @@ class Supervisor(OfOneProcess):
 
     def __del__(self) -> None:
         runtime: Runtime | None = vars(self).get("_runtime")  # None if the constructor failed
-        if runtime is not None and runtime.is_left_open:
+        if runtime is not None and runtime.life.is_left_open:
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             runtime.abandon()
 
