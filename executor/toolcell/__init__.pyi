@@ -1,7 +1,5 @@
 """The public names, for type checkers and editors. `__init__.py` loads them."""
 
-from typing import TypeAlias
-
 from toolcell.agents import AgentRun as AgentRun
 from toolcell.agents import agent_tool as agent_tool
 from toolcell.agents import artifacts_text as artifacts_text
@@ -60,6 +58,7 @@ from toolcell.rules.toml.load import load_config as load_config
 from toolcell.runtime.batch import BatchResult as BatchResult
 from toolcell.runtime.tasks import CallTask as CallTask
 from toolcell.runtime.tasks import TaskStatus as TaskStatus
+from toolcell.session import HostContext as HostContext  # first, because mypy takes the first of equal names
 from toolcell.session import Session as Session
 from toolcell.sessions.modules import ModuleToolset as ModuleToolset
 from toolcell.sessions.modules import module_toolset as module_toolset
@@ -88,12 +87,12 @@ from toolcell_sandbox.network import NoNetwork as NoNetwork
 from toolcell_sandbox.network import ProxyNetwork as ProxyNetwork
 from toolcell_sandbox.report import Mechanism as Mechanism
 from toolcell_sandbox.report import SandboxReport as SandboxReport
+from toolcell_tools import *  # noqa: F403 - every public name of that package
 from toolcell_tools.base.web_article import web_article as web_article
-from toolcell_tools.context import HostContext as _HostContext
 from toolcell_tools.rules import legal_names as legal_names
+
+# Again, because basedpyright takes the last of equal names:
+from .session import HostContext as HostContext  # noqa: F811  # pyright: ignore[reportDuplicateImport]
 
 __all__: list[str]
 __version__: str
-HostContext: TypeAlias = _HostContext[Session]
-
-from toolcell_tools import *  # noqa: E402, F403 - every public name of that package

@@ -97,7 +97,6 @@ def agent_tool(
         description=description,
         parameters=REQUEST if input_schema is None else input_schema,
         request_of=(lambda arguments: arguments["request"]) if input_schema is None else (lambda arguments: arguments),
-        context_of=lambda _arguments: "",
         skip_summarization=skip_summarization,
         kind=SessionKind(kind),
         values=None if values is None else frozenset(values),
@@ -133,14 +132,10 @@ def delegate(
         parameters=TASK,
         request_of=lambda arguments: arguments["task"],
         context_of=lambda arguments: str(arguments.get("context", "")),
-        skip_summarization=False,
         kind=SessionKind(kind),
-        values=None,
-        needs=NEEDS,
         profile=profile,
         usage_limits=usage_limits,
         timeout=timeout,
-        tier=PermissionTier.SYSTEM,
     )
 
 
@@ -151,15 +146,15 @@ def _made(
     description: str,
     parameters: object,
     request_of: Callable[[Any], Any],
-    context_of: Callable[[Any], str],
-    skip_summarization: bool,
     kind: SessionKind,
-    values: frozenset[str] | None,
-    needs: frozenset[Capability],
     profile: Profile | None,
     usage_limits: UsageLimits | None,
     timeout: float,
-    tier: PermissionTier,
+    context_of: Callable[[Any], str] = lambda _arguments: "",
+    skip_summarization: bool = False,
+    values: frozenset[str] | None = None,
+    needs: frozenset[Capability] = NEEDS,
+    tier: PermissionTier = PermissionTier.SYSTEM,
 ) -> DynamicHostTool:
     if not callable(run):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolDefinitionError(

@@ -45,7 +45,11 @@ from .sessions.idempotency import json_of
 
 if TYPE_CHECKING:
     from toolcell.runtime.batch import AnyCall, BatchResult
+    from toolcell_tools.context import HostContext as ToolsHostContext
     from toolcell_tools.exports import Export
+
+    HostContext = ToolsHostContext["Session"]
+    """The context of a host tool, whose session is a Session."""
 
 R = TypeVar("R")
 

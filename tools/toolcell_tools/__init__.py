@@ -56,10 +56,11 @@ _MODULES = {
     "workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
-__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
+    if name == "__all__":
+        return sorted(_HOMES)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -67,4 +68,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

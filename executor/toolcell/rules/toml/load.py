@@ -6,7 +6,7 @@ project's file can be compared with the layers below. pydantic-settings would me
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,9 +19,16 @@ from toolcell.rules.credentials import Credential
 from toolcell.rules.options import PlainOptions
 from toolcell.rules.policy import PROJECT, PolicyRule, TierPolicy, rule_name
 from toolcell.rules.profile import Profile
-from toolcell.rules.toml.complaints import complaints, no_denials, too_many_globs, widenings, wider_than_a_worker
+from toolcell.rules.toml.complaints import (
+    Complaint,
+    complaints,
+    no_denials,
+    too_many_globs,
+    widenings,
+    wider_than_a_worker,
+)
 from toolcell.rules.toml.config import Config, McpServer
-from toolcell.rules.toml.source import NAME, ConfigSource, is_there, read, user_file
+from toolcell.rules.toml.source import NAME, ConfigSource, Key, is_there, read, user_file
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import Capability, PermissionTier, SessionKind
@@ -110,6 +117,10 @@ def _path(source: ConfigSource) -> Path:
     return Path(source.name)
 
 
+def _table(table: Mapping[str, object], name: str) -> Table:
+    return cast("Table", table.get(name, {}))
+
+
 def _without_none(**tables: object) -> dict[str, object]:
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -117,44 +128,50 @@ def _without_none(**tables: object) -> dict[str, object]:
 def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigProblem]]:
     """The config overlaid by a source, and the mistakes in the source."""
     problems: list[ConfigProblem] = []
+    remedy = f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
+    only_narrows = f", and a project's file can only narrow its profiles. {remedy}"
+    only_denies = f", and a project's file can only deny. {remedy}"
+
+    def note(at: Key, found: Iterable[Complaint], rule: str = "") -> None:
+        """Note what is wrong below a key, with the rule that it breaks."""
+        problems.extend(source.problem((*at, *key), f"{what}{rule}") for key, what in found)
+
     profiles = dict(below.profiles)
-    for name, table in cast("Table", source.table.get("profiles", {})).items():
+    for name, table in _table(source.table, "profiles").items():
         kind, at = SessionKind(name), ("profiles", name)
         if kind is SessionKind.WORKER:
-            problems += [source.problem((*at, *key), message) for key, message in wider_than_a_worker(table)]
+            note(at, wider_than_a_worker(table))
         profile, wrong = _profile(profiles[kind], table, source)
-        problems += [source.problem((*at, key), message) for key, message in wrong]
+        note(at, wrong)
         if not source.trusted:
-            for key, what in widenings(profiles[kind], profile, table):
-                problems.append(source.problem((*at, *key), f"{what}, and {_ONLY_NARROWS} {_remedy(source)}"))
+            note(at, widenings(profiles[kind], profile, table), only_narrows)
         profiles[kind] = profile
     policy, denials, rule_files = below.policy, below.denials, dict(below.rule_files)
-    said = cast("Table", source.table.get("policy", {}))
+    said = _table(source.table, "policy")
     if said and source.trusted:
         policy = _overlaid_policy(policy or TierPolicy(), said)
     elif said:
-        for key, what in no_denials(said):
-            problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
-        problems += [
-            source.problem(("policy", *key), f"{what} {_remedy(source)}") for key, what in too_many_globs(said)
-        ]
+        note(("policy",), no_denials(said), only_denies)
+        note(("policy",), too_many_globs(said), f" {remedy}")
         denials = (*denials, _overlaid_policy(NO_DENIAL, said, NO_DENIAL))
     file = "" if source.name == ARGUMENTS else source.name
     _add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
-    settings = cast("Table", source.table.get("supervisor", {}))
-    if settings and not source.trusted:
-        problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    settings, servers = _table(source.table, "supervisor"), _table(source.table, "mcpServers")
+    if "state" in settings and "state" in source.table and source.trusted:
+        note(("state",), [((), "is set twice, here and in [supervisor]. Remove one of them.")])
     if "state" in source.table:  # the same as in [supervisor]
-        if not source.trusted:
-            problems.append(source.problem(("state",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
-        elif "state" in settings:
-            problems.append(source.problem(("state",), "is set twice, here and in [supervisor]. Remove one of them."))
         settings = {**settings, "state": source.table["state"]}
-    servers, of_servers = _servers(cast("Table", source.table.get("mcpServers", {})), source)
-    problems += of_servers
+    if not source.trusted:
+        for key in ("supervisor", "state"):
+            if source.table.get(key):
+                note((key,), [((), "is for every project")], only_narrows)
+        if servers:
+            note(("mcpServers",), [((), "names MCP servers, which run programs")], only_narrows)
+    own, wrong = _servers(servers, source) if source.trusted else ({}, [])
+    note(("mcpServers",), wrong)
     config = replace(
         below,
-        servers=MappingProxyType({name: one for name, one in {**below.servers, **servers}.items() if one is not None}),
+        servers=MappingProxyType({name: one for name, one in {**below.servers, **own}.items() if one is not None}),
         profiles=MappingProxyType(profiles),
         policy=policy,
         denials=denials,
@@ -241,22 +258,18 @@ def _with_paths(table: Table, source: ConfigSource) -> Table:
     )
 
 
-def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | None], list[ConfigProblem]]:
-    """The MCP servers of a source, None for one that it disables, and the mistakes. A project's file has none."""
-    if table and not source.trusted:
-        what = f"names MCP servers, which run programs, and {_ONLY_NARROWS} {_remedy(source)}"
-        return {}, [source.problem(("mcpServers",), what)]
+def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | None], list[Complaint]]:
+    """The MCP servers of a source, None for one that it disables, and the mistakes."""
     found: dict[str, McpServer | None] = {}
-    problems: list[ConfigProblem] = []
+    problems: list[Complaint] = []
     for name, said in table.items():
-        key, own = ("mcpServers", name), cast("Table", said.get("profile", {}))
         base = Profile() if "url" in said else Profile(grants=COMMAND_GRANTS)
-        profile, wrong = _profile(base, own, source)
-        problems += [source.problem((*key, "profile", field), message) for field, message in wrong]
+        profile, wrong = _profile(base, _table(said, "profile"), source)
+        problems += [((name, "profile", *key), message) for key, message in wrong]
         try:
             found[name] = None if said.get("disabled") else _server_of(name, said, profile)
         except ValueError as error:
-            problems.append(source.problem(key, str(error)))
+            problems.append(((name,), str(error)))
     return found, problems
 
 
@@ -299,22 +312,14 @@ def _variable(found: re.Match[str]) -> str:
     return value
 
 
-_ONLY_DENIES = "a project's file can only deny."
-_ONLY_NARROWS = "a project's file can only narrow its profiles."
-
-
-def _remedy(source: ConfigSource) -> str:
-    return f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
-
-
-def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[tuple[str, str]]]:
+def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[Complaint]]:
     """The profile overlaid by a table, and the reason for each field that it refuses."""
-    problems: list[tuple[str, str]] = []
+    problems: list[Complaint] = []
     for name, value in table.items():
         try:
             profile = profile.replace(**{name: _field(profile, name, value, source)})
         except ValueError as error:
-            problems.append((name, str(error).removeprefix(f"Profile.{name} ")))
+            problems.append(((name,), str(error).removeprefix(f"Profile.{name} ")))
     return profile, problems
 
 
