@@ -1,4 +1,4 @@
-"""`Config`: the settings for a supervisor, from files and arguments."""
+"""`Config`: the settings for a supervisor, from files and arguments. They are values; `load` makes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class McpServer:
 @dataclass(frozen=True, kw_only=True)
 class Config(PlainOptions):
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
-    None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
+    An option that no file sets has the supervisor's default. `denials` are those of a project's file; they hold with every policy.
     `rule_files` has the file of each rule of both, by the rule's name in explanations.
     `channel`, `memory` and `web` are the tables of these names, from which the supervisor makes its own.
     `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
