@@ -1,7 +1,7 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
 import math
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,15 @@ from toolcell.dispatch.callbacks import in_callers_context
 from toolcell.dispatch.pipeline import explain_call, traced
 from toolcell.rules import misuse
 from toolcell.rules.call import ToolCall
-from toolcell.rules.limits import SessionUsage, UsageLimits
+from toolcell.rules.limits import SessionUsage
+from toolcell.rules.options import parameters_of
 from toolcell.rules.policy import Explanation
 from toolcell.rules.profile import Profile
+from toolcell.runtime.opening import opening_of
+from toolcell.runtime.options import ChildOptions
 from toolcell.runtime.retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from toolcell.sessions.session_result import CallReport, SessionResult, SessionState
-from toolcell.store.approvals import Approver
+from toolcell.store.approvals import AnyApprover
 from toolcell.wire.budget import is_beyond
 from toolcell.wire.forks import OfOneProcess
 from toolcell.workplaces.workspace_return import WorkspaceReturn
@@ -31,18 +34,20 @@ from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import ToolResult
 
-from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .dispatch.pipeline import attempt, dispatch
 from .errors import UsageError
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .sessions.idempotency import json_of
-from .sessions.opening import opening_of
 
 if TYPE_CHECKING:
     from toolcell.runtime.batch import AnyCall, BatchResult
+    from toolcell_tools.context import HostContext as ToolsHostContext
     from toolcell_tools.exports import Export
+
+    HostContext = ToolsHostContext["Session"]
+    """The context of a host tool, whose session is a Session."""
 
 R = TypeVar("R")
 
@@ -57,19 +62,18 @@ class CallOptions(TypedDict, total=False):
     on_progress: OnProgress | None
     on_output: OnOutput | None
     on_log: OnLog | None
-    approver: Approver | None
+    approver: AnyApprover | None
 
 
-class Session(OfOneProcess):
-    """Made by `Supervisor.open_session` and `Session.open_child`. No tool or model can make `call` raise. It raises
-    UsageError on a closed session, and the cancellation error if the caller's own task is cancelled."""
+class SessionProperties(OfOneProcess):
+    """What a program reads and sets of a session, here and in `toolcell.blocking`."""
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
-        core.public = self
 
-    def __repr__(self) -> str:
-        return repr(self._core)
+    def _set(self, setter: Callable[[Any], None], value: Any) -> None:
+        setter(value)
+        self._core.changed()
 
     @property
     def id(self) -> str:
@@ -88,11 +92,6 @@ class Session(OfOneProcess):
         """The agent ids from the root of the tree to `agent_id`, which is the last. A child of the same agent as its
         parent adds none. Policies, standing approvals and memory go by the line."""
         return self._core.caller.line
-
-    @property
-    def parent(self) -> "Session | None":
-        above = self._core.parent
-        return None if above is None else above.public
 
     @property
     def workspace(self) -> Path:
@@ -133,8 +132,7 @@ class Session(OfOneProcess):
     @invocation_id.setter
     def invocation_id(self, invocation_id: str) -> None:
         misuse.check_text("invocation_id", invocation_id)
-        self._core.caller.data.set_invocation(invocation_id)
-        self._core.changed()
+        self._set(self._core.caller.data.set_invocation, invocation_id)
 
     @property
     def reports(self) -> tuple[CallReport, ...]:
@@ -166,15 +164,6 @@ class Session(OfOneProcess):
         life = self._core.life
         return life.closed and life.state is not SessionState.SUSPENDED
 
-    def allow_urls(self, urls: Iterable[str]) -> None:
-        """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
-
-        A URL is compared as a whole, without its fragment. Raises UsageError for a URL that is never fetched, for more
-        than 10,000 of them, and if no rule of the profile is about seen links.
-        """
-        self._core.check_open()
-        self._core.allow_urls((urls,) if isinstance(urls, str) else urls)
-
     @property
     def config(self) -> Mapping[str, Any]:
         """The mapping that tools get as `ctx.config`. A new one takes effect with the next call."""
@@ -182,8 +171,7 @@ class Session(OfOneProcess):
 
     @config.setter
     def config(self, config: Mapping[str, Any]) -> None:
-        self._core.caller.data.set_config(config)
-        self._core.changed()
+        self._set(self._core.caller.data.set_config, config)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -194,8 +182,33 @@ class Session(OfOneProcess):
 
     @values.setter
     def values(self, values: dict[str, Any]) -> None:
-        self._core.caller.data.set_values(values)
-        self._core.changed()
+        self._set(self._core.caller.data.set_values, values)
+
+
+class Session(SessionProperties):
+    """Made by `Supervisor.open_session` and `Session.open_child`. No tool or model can make `call` raise. It raises
+    UsageError on a closed session, and the cancellation error if the caller's own task is cancelled."""
+
+    def __init__(self, core: SessionCore) -> None:
+        super().__init__(core)
+        core.public = self
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    @property
+    def parent(self) -> "Session | None":
+        above = self._core.parent
+        return None if above is None else above.public
+
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
+
+        A URL is compared as a whole, without its fragment. Raises UsageError for a URL that is never fetched, for more
+        than 10,000 of them, and if no rule of the profile is about seen links.
+        """
+        self._core.check_open()
+        self._core.allow_urls((urls,) if isinstance(urls, str) else urls)
 
     @overload
     async def call(
@@ -231,7 +244,7 @@ class Session(OfOneProcess):
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
         on_log: OnLog | None = None,
-        approver: Approver | None = None,
+        approver: AnyApprover | None = None,
         **others: Never,
     ) -> ToolResult:
         """Call a tool and wait for its result.
@@ -273,6 +286,8 @@ class Session(OfOneProcess):
         if on_log is not None:
             misuse.check_callable("on_log", on_log)
             on_log = in_callers_context(on_log)
+        if approver is not None:
+            misuse.check_parts(approver=approver)
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
@@ -480,26 +495,8 @@ class Session(OfOneProcess):
 
         return core.start_task(task_id, (named, arguments), call_id, run)
 
-    @named
-    async def open_child(
-        self,
-        kind: SessionKind | str,
-        *,
-        workspace: str | Path | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        channel: Channel | None = None,
-        memory: MemoryStore | None = None,
-        web: WebClient | None = None,
-        http: HttpClient | None = None,
-        config: Mapping[str, Any] | None = None,
-        profile: Profile | None = None,
-        usage_limits: UsageLimits | None = None,
-        user_id: str | None = None,
-        invocation_id: str | None = None,
-        context: str = "",
-        ttl_s: float | None = None,
-    ) -> "Session":
+    @parameters_of(ChildOptions.__init__)
+    async def open_child(self, *args: Any, **given: Any) -> "Session":
         """Open a child session. An omitted workspace, agent id, memory, client, config, user id or invocation id is
         this session's; a Branch borrows the channel. Without `profile`, the child gets the profile of its kind,
         narrowed to this session's. Another agent id is added to the line: what a policy denies to this session's agent,
@@ -511,23 +508,15 @@ class Session(OfOneProcess):
         core = self._core
         core.check_open()
         caller = core.caller
-        opening = opening_of(
-            kind,
-            workspace=caller.workspace if workspace is None else workspace,
-            agent_id=caller.agent_id if agent_id is None else agent_id,
-            session_id=session_id,
-            channel=channel,
-            memory=memory,
-            web=web,
-            http=http,
-            config=caller.data.info.config if config is None else config,
-            profile=profile,
-            usage_limits=usage_limits,
-            user_id=self.user_id if user_id is None else user_id,
-            invocation_id=self.invocation_id if invocation_id is None else invocation_id,
-            context=context,
-            ttl_s=ttl_s,
-        )
+        above = {
+            "workspace": caller.workspace,
+            "agent_id": caller.agent_id,
+            "config": caller.data.info.config,
+            "user_id": self.user_id,
+            "invocation_id": self.invocation_id,
+        }
+        options = ChildOptions(*args, **given)
+        opening = opening_of(options, **{name: above[name] for name in above if getattr(options, name) is None})
         child = core.open_child(opening)
         session = Session(child)
         await child.prepare()

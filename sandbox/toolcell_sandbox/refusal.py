@@ -46,13 +46,15 @@ def named(function: "F") -> "F":
         try:
             return function(*args, **values)
         except TypeError:
-            why = _misfit(function, args, values)
-            if why:
-                raise refusal(why) from None
+            _refuse_misfit(function, args, values)
             raise
 
     async def awaited(*args: "Any", **values: "Any") -> "Any":
-        return await checked(*args, **values)
+        try:
+            return await function(*args, **values)
+        except TypeError:
+            _refuse_misfit(function, args, values)
+            raise
 
     is_async = function.__code__.co_flags & _COROUTINE
     return wraps(function)(awaited if is_async else checked)  # type: ignore[return-value]
@@ -67,8 +69,8 @@ def unknown(function: str, name: str, names: "Sequence[str]") -> str:
     return f"{function} takes no {name!r}. {hint}"
 
 
-def _misfit(function: "Callable[..., Any]", args: "Sequence[Any]", values: "Mapping[str, Any]") -> str:
-    """The message about arguments that do not fit the signature; "" if they fit."""
+def _refuse_misfit(function: "Callable[..., Any]", args: "Sequence[Any]", values: "Mapping[str, Any]") -> None:
+    """Refuse arguments that do not fit the signature."""
     import inspect  # milliseconds, too
 
     signature = inspect.signature(function)
@@ -79,7 +81,6 @@ def _misfit(function: "Callable[..., Any]", args: "Sequence[Any]", values: "Mapp
         names = [name for name in signature.parameters if name != "self"]
         for name in values:
             if name not in names:
-                return unknown(owner, name, names)
+                raise refusal(unknown(owner, name, names)) from None
         how = ", ".join(names) or "no arguments"
-        return f"{owner}: {error}. It takes: {how}."
-    return ""
+        raise refusal(f"{owner}: {error}. It takes: {how}.") from None

@@ -24,7 +24,7 @@ from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool
 from toolcell.pool.interface import CallPool, PoolHost
-from toolcell.runtime.overview import problems_of
+from toolcell.runtime.status import problems_of
 from toolcell.store.journal import Record
 from toolcell.store.journal.durable import interrupted
 from toolcell.store.journal.reading import JournalReader

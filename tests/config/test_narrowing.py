@@ -160,10 +160,10 @@ def test_the_user_s_own_folder_is_no_project(places: Places) -> None:
 
 def test_each_field_that_can_be_set_has_a_rule_or_is_refused(places: Places, tmp_path: Path) -> None:
     """A field that is new, and has no rule yet, must not be one that a repository can set."""
-    from toolcell.rules.toml import narrowing
+    from toolcell.rules.toml import complaints
 
-    assert narrowing._RULES.keys() <= ProfileTable.model_fields.keys()
-    assert ProfileTable.model_fields.keys() - narrowing._RULES.keys() == {"env", "hostname"}
+    assert complaints._RULES.keys() <= ProfileTable.model_fields.keys()
+    assert ProfileTable.model_fields.keys() - complaints._RULES.keys() == {"env", "hostname"}
 
 
 def tables() -> st.SearchStrategy[dict[str, object]]:

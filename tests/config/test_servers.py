@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell import Capability, Limits, PermissionTier, ProxyNetwork
-from toolcell.rules.toml.servers import COMMAND_GRANTS, expanded
+from toolcell.rules.toml.load import COMMAND_GRANTS, with_variables
 
 from .conftest import Places
 
@@ -116,5 +116,5 @@ def test_nothing_that_may_be_a_secret_is_shown(places: Places) -> None:
 
 def test_variables_are_replaced_in_texts_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHO", "ann")
-    assert expanded({"a": ["${WHO}", 7, {"b": "x${WHO}y"}]}) == {"a": ["ann", 7, {"b": "xanny"}]}
-    assert expanded("$WHO {WHO} ${WHO") == "$WHO {WHO} ${WHO"
+    assert with_variables({"a": ["${WHO}", 7, {"b": "x${WHO}y"}]}) == {"a": ["ann", 7, {"b": "xanny"}]}
+    assert with_variables("$WHO {WHO} ${WHO") == "$WHO {WHO} ${WHO"

@@ -13,8 +13,8 @@ import psutil
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.dispatch.services import Services
 from toolcell.errors import SandboxUnavailableError, UsageError
-from toolcell.runtime.overview import problems_of
 from toolcell.runtime.runtime import Runtime
+from toolcell.runtime.status import problems_of
 from toolcell.store.journal import Record
 from toolcell.supervisor import Supervisor, runtime_of
 from toolcell_sandbox.report import SandboxReport
@@ -87,7 +87,7 @@ class Node:
     @property
     def is_broken(self) -> bool:
         """Whether its supervisor has ended by itself, because one of its tasks failed."""
-        return self._supervisor is not None and not self._runtime.is_up
+        return self._supervisor is not None and self._runtime.life.state != "up"
 
     async def start(self, terms: NodeTerms | None = None) -> None:
         """Start the supervisor with the terms of a driver, unless it runs. If it cannot start, the driver gets the
@@ -250,7 +250,7 @@ class Node:
     def _end(self, seat: Seat) -> None:
         seat.end()
         self._seats.pop(seat.driver, None)
-        if self._runtime.is_up:
+        if self._runtime.life.state == "up":
             self.services.in_background(self._end_files, seat)
 
     async def _end_files(self, seat: Seat) -> None:

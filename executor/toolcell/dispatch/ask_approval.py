@@ -8,6 +8,7 @@ also after a restart and from another process. The first answer counts.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -18,11 +19,19 @@ import anyio
 
 from toolcell.backends.protocols import Channel
 from toolcell.backends.threads import NoThread, in_thread
+from toolcell.dispatch.hooks import answer_of
 from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
 from toolcell.sessions.session_result import SessionState
 from toolcell.sessions.tree import SessionLife
-from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
+from toolcell.store.approvals import (
+    AnyApprover,
+    ApprovalRequest,
+    Approvals,
+    Approved,
+    Denied,
+    StandingApproval,
+)
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record
 from toolcell.store.journal.arguments import arguments_for_journal
@@ -154,7 +163,7 @@ async def submitted(context: CallContext, request: ApprovalRequest, declaration:
 
 
 async def _answer(
-    context: CallContext, approver: Approver | None, request: ApprovalRequest, declaration: ToolDeclaration
+    context: CallContext, approver: AnyApprover | None, request: ApprovalRequest, declaration: ToolDeclaration
 ) -> tuple[Approved | Denied, str]:
     """The answer, and in words how it came about. Each step is recorded."""
     store = context.services.approvals()
@@ -255,7 +264,7 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float, char
 
 
 async def _until_closed(
-    life: SessionLife, store: Approvals, approver: Approver | None, request: ApprovalRequest
+    life: SessionLife, store: Approvals, approver: AnyApprover | None, request: ApprovalRequest
 ) -> _Ending:
     """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
     supervisor does not."""
@@ -290,7 +299,7 @@ async def withdraw_closed(store: Approvals) -> None:
             _log.exception("the requests for approval of a closed session are not withdrawn")
 
 
-async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
+async def _first_answer(store: Approvals, approver: AnyApprover | None, request: ApprovalRequest) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
     wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
     found: _Ending | None = None
@@ -304,13 +313,12 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
     return found or _Ending(Denied(f"Nobody approved the call within {limit_s:g} s."), "expired")
 
 
-async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
+async def put_to(approver: AnyApprover, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
     """Ask the approver, and keep the answer. Raises NoThread or UsageError if it cannot be kept."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
-        async with Guard():
-            said: object = await approver.approve(deepcopy(request))
+        said: object = await answer_of(approver.approve, deepcopy(request), timeout_s=math.inf)
         if isinstance(said, (Approved, Denied)):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the user's code
             answer, by = said, type(approver).__name__
         else:

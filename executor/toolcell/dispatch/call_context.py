@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
-from toolcell.store.approvals import Approver
+from toolcell.store.approvals import AnyApprover
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
 from .route import Routes
 from .services import Caller, Services
 
-Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
+Repair = Callable[[ValidationError], Awaitable[dict[str, Any]] | dict[str, Any]]
+"""Corrects the arguments of a call. A plain function runs on the event loop."""
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
 OnLog = Callable[[str, str, Mapping[str, Any]], None]
 """Receives what a tool logs: `on_log("info", "message", fields)`. It runs on the event loop and must return at once."""
@@ -49,7 +50,7 @@ class CallContext(NamedTuple):
     on_log: OnLog | None = None
     fate: CallFate | None = None
     """Filled in if the caller is cancelled. None for a call without an idempotency key."""
-    approver: Approver | None = None
+    approver: AnyApprover | None = None
     """Decides on this call if the session has no approver."""
     began: int | None = 0
     """The turn of the session's malformed calls in which it began; None while a repair may correct it."""

@@ -7,6 +7,7 @@ runs with checked arguments.
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from toolcell.errors import UsageError
@@ -56,7 +57,8 @@ async def dispatch(
         with caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
             try:
                 async with Guard():
-                    arguments, number = await repair(error), number + 1
+                    mended, number = repair(error), number + 1
+                    arguments = await mended if isawaitable(mended) else mended
             except Exception:
                 _log.exception("the repair of call %s of %s failed", context.call_id, result.tool)
                 return _given_up(context, result, error)

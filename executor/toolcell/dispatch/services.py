@@ -30,7 +30,7 @@ from toolcell.sessions.shipping import shipped
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.tree import SessionLife
 from toolcell.sessions.web_access import RuledWeb, SeenLinks
-from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.approvals import AnyApprover, Approvals
 from toolcell.store.journal import Journal
 from toolcell.store.journal.durable import DurableJournal
 from toolcell.store.state import StateDirectory
@@ -107,7 +107,7 @@ class Services:
     policy: Policy
     rule_files: Mapping[str, str]
     """The settings file of each rule that came from one, by the name that explanations give to the rule."""
-    approver: Approver | None
+    approver: AnyApprover | None
     approvals: Callable[[], Approvals]
     """Returns the store of approvals. Without a state directory it is made at the first use."""
     results: ResultStore | None
@@ -143,7 +143,7 @@ class Caller:
     web: Callable[[], WebClient]
     """Returns the session's web client. It is made at the first use if none was given."""
     http: HttpClient
-    approver: Approver | None
+    approver: AnyApprover | None
     """The approver of its calls: the supervisor's approver, or the nearest channel that can approve, owned by this
     session or by one above it."""
     onlookers: tuple[Channel, ...]

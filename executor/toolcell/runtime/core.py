@@ -22,11 +22,12 @@ from toolcell.pool.run import Run
 from toolcell.rules.limits import SessionUsage
 from toolcell.rules.pages import ALL, SEEN
 from toolcell.rules.policy import is_offered
+from toolcell.runtime.opening import Opening
 from toolcell.sessions import tree
 from toolcell.sessions.idempotency import IdempotentCalls
-from toolcell.sessions.opening import Opening
 from toolcell.sessions.session_result import SessionResult, SessionState
 from toolcell.sessions.shipping import latest
+from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import as_offered, profile_of
 from toolcell.sessions.tree import SessionLife
 from toolcell.store.journal import Record
@@ -47,18 +48,13 @@ UNDO_S = 10.0  # for hooks to hear of the end of a session whose opening was can
 
 
 class SessionOwner(Protocol):
-    """The part of the supervisor's runtime that a session uses."""
+    """The part of the supervisor's runtime that a session uses. The runtime makes sessions, so it cannot be named."""
 
     @property
     def settings(self) -> Settings: ...
 
-    def check_running(self) -> None:
-        """Raise UsageError if the runtime is not running, or runs on another event loop than the caller's."""
-        ...
-
-    def require_running(self) -> None:
-        """Raise UsageError if the runtime is not running. The caller may be on any event loop."""
-        ...
+    @property
+    def life(self) -> Lifetime: ...
 
     @property
     def reactor(self) -> Reactor:
@@ -71,7 +67,9 @@ class SessionOwner(Protocol):
 
     def forget(self, session: "SessionCore") -> None: ...
 
-    async def close_session(self, root: "SessionCore", most_s: float, outcome: SessionState, summary: str) -> None: ...
+    async def close_all(
+        self, roots: "Sequence[SessionCore]", most_s: float, outcome: SessionState, summary: str
+    ) -> None: ...
 
     def expire(self, session: "SessionCore") -> None:
         """Close a session in the background, because its time is over."""
@@ -218,7 +216,7 @@ class SessionCore:
 
     def check_open(self) -> None:
         """Raise UsageError if no call may run in the session, or its supervisor does not run on this event loop."""
-        self._owner.check_running()
+        self._owner.life.check()
         life = self.caller.life
         if not life.closed:
             return
@@ -231,11 +229,7 @@ class SessionCore:
 
     def check_running(self) -> None:
         """Raise UsageError if the supervisor is not running, or runs on another event loop than the caller's."""
-        self._owner.check_running()
-
-    def require_running(self) -> None:
-        """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
-        self._owner.require_running()
+        self._owner.life.check()
 
     @property
     def reactor(self) -> Reactor:
@@ -248,7 +242,7 @@ class SessionCore:
     async def close(self, most_s: float, outcome: SessionState, summary: str) -> SessionResult:
         """Close the session, and return its result. Another task's close is waited for."""
         if self.result is None:
-            await self._owner.close_session(self, most_s, outcome, summary)
+            await self._owner.close_all([self], most_s, outcome, summary)
         if self.result is None:  # the supervisor was abandoned
             raise UsageError(f"The session {self.caller.id} has no result, because its supervisor was cut off.")
         return self.result
@@ -273,7 +267,7 @@ class SessionCore:
     async def suspend(self, most_s: float) -> None:
         """Suspend the session and all below it. Raises UsageError if one of them cannot be kept in the state
         directory."""
-        self._owner.check_running()
+        self._owner.life.check()
         if self.life.state.is_final:
             self.check_open()
         self._owner.keepable(self)
@@ -318,7 +312,7 @@ class SessionCore:
 
     def wake(self) -> None:
         """Let calls run again in a suspended session. Raises UsageError if it is not suspended, or its parent is."""
-        self._owner.check_running()
+        self._owner.life.check()
         life = self.life
         if life.state is SessionState.ACTIVE:
             raise UsageError(f"The session {self.caller.id} is not suspended.")

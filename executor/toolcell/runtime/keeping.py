@@ -9,7 +9,7 @@ from toolcell.errors import UsageError
 from toolcell.rules.channel import ChannelPolicy
 from toolcell.rules.limits import SessionUsage, UsageLimits
 from toolcell.rules.profile import Profile
-from toolcell.sessions.opening import Opening
+from toolcell.runtime.opening import Opening
 from toolcell.store.state.sessions import KeptSession
 from toolcell_sandbox.profile import CellProfile
 from toolcell_tools.capability import SessionKind

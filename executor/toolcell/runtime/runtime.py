@@ -38,6 +38,8 @@ from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
 from toolcell.rules.redaction import SessionSecrets
+from toolcell.runtime.opening import Opening, require_apart, require_texts, workspace_of
+from toolcell.runtime.status import overview
 from toolcell.sessions import tree
 from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import WorkspaceChanges
@@ -46,13 +48,12 @@ from toolcell.sessions.foreign_tools import ForeignTool, say_all
 from toolcell.sessions.grants import code_roots, resolved, session_grants, within
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
-from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.session_result import SessionData, SessionState, SessionTally
 from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.web_access import SeenLinks
-from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.approvals import AnyApprover, Approvals, Approver
 from toolcell.store.journal import Journal, Record
 from toolcell.store.journal.chain import BrokenChain
 from toolcell.store.journal.durable import DurableJournal
@@ -72,14 +73,13 @@ from toolcell_tools.toolsets.resolve import close_all
 
 from .core import SessionCore, report_refused
 from .keeping import kept_of, opening_of_kept, restore
-from .overview import overview
 from .past import begin_record
 from .settings import Settings
 from .status_file import keep_status
 from .tasks import CallTask, CallTasks
 
 if TYPE_CHECKING:
-    from .backends import OwnMemory
+    from toolcell.runtime.settings import OwnMemory
 
 _log = logging.getLogger("toolcell")
 MEMORY, WEB = "memory", "web"
@@ -111,7 +111,7 @@ class Runtime:
             if not (preset.readable or preset.writable)
         }
         self._public = public
-        self._life = Lifetime(self._start_pool, self._stay)
+        self.life = Lifetime(self._start_pool, self._stay)
         self._sessions: dict[str, SessionCore] = {}
         self._kept_gone: deque[Cell] = deque()  # their processes have ended; they are not audited yet
         self._pool: CallPool | None = None
@@ -134,56 +134,37 @@ class Runtime:
 
     async def start(self) -> None:
         """Start the supervisor, from any task. Do nothing if it was started. Check its tools first."""
-        if self._life.state == "new":
+        if self.life.state == "new":
             for tool in self.settings.tools.values():  # errors are raised here rather than at the first call
                 checks_of(tool)
                 if tool.placement == "cell":
                     self.shipments.shipment(tool)
-        await self._life.begin()
+        await self.life.begin()
 
     async def close(self) -> None:
         """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
         started. Do nothing in a fork of the program: the processes and files are those of its parent.
         """
-        if self._life.is_inherited:
+        if self.life.is_inherited:
             return
-        if self._life.is_cut_off:
+        if self.life.is_cut_off:
             self.abandon()
-        await self._life.end()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the supervisor runs."""
-        return self._life.state == "up"
-
-    @property
-    def is_left_open(self) -> bool:
-        """Whether the supervisor was started and not closed, even if it has ended by itself."""
-        return self._life.is_left_open
+        await self.life.end()
 
     def let_go(self) -> None:
         """In a fork of the program, leave everything to the parent. Before the start and after the end, nothing is
         shared."""
-        if self._life.state not in ("new", "over"):
-            self._life.let_go()
+        if self.life.state not in ("new", "over"):
+            self.life.let_go()
             self._pool = self._approvals = self._results = self._kept = self._durable = None
             for session in self._sessions.values():
                 session.life.closed = True
 
     @property
-    def is_inherited(self) -> bool:
-        """Whether this process is a fork of the one in which the supervisor was started."""
-        return self._life.is_inherited
-
-    def why_not(self) -> UsageError:
-        """The error for a caller that needs the supervisor to run."""
-        return self._life.why_not()
-
-    @property
     def calls(self) -> CallPool:
         """The pool of its calls, here or on a cluster."""
         if self._pool is None:
-            raise self._life.why_not()
+            raise self.life.why_not()
         return self._pool
 
     @property
@@ -199,14 +180,14 @@ class Runtime:
         event loop.
         """
         if self._services is None or self._pool is None:
-            raise self._life.why_not()
+            raise self.life.why_not()
         return self._services
 
     def approvals(self) -> Approvals:
         """The store of approvals. Raises UsageError if the supervisor has a state directory and is not running."""
         if self._approvals is None:
-            if self.settings.state is not None or self._life.is_inherited:
-                raise self._life.why_not()
+            if self.settings.state_directory is not None or self.life.is_inherited:
+                raise self.life.why_not()
             self._approvals = Approvals()
         return self._approvals
 
@@ -234,7 +215,7 @@ class Runtime:
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a coroutine function for a call in a task of its own. The end of the supervisor cancels it."""
-        self._life.beside(function, *args)
+        self.life.beside(function, *args)
 
     async def _start_pool(self) -> None:
         settings = self.settings
@@ -243,8 +224,11 @@ class Runtime:
         await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = self._new_pool() if settings.cluster is None else settings.cluster.pool(self._host_of_pool())
         try:
-            for name in sorted(settings.given & pool.placed):
-                raise UsageError(f"Supervisor({name}=…) and the cluster's {name}=… are both given. Pass one of them.")
+            for name in sorted(pool.placed):
+                if getattr(settings, name) is not None:
+                    raise UsageError(
+                        f"Supervisor({name}=…) and the cluster's {name}=… are both given. Pass one of them."
+                    )
             await pool.start()
         except BaseException:
             self.record.end()
@@ -256,10 +240,10 @@ class Runtime:
     def _new_pool(self) -> Pool:
         settings = self.settings
         return Pool(
-            self._life.reactor,
+            self.life.reactor,
             allow_missing=settings.allow_missing,
             max_cells=settings.max_cells or default_max_cells(),
-            standby=settings.standby,
+            standby=bool(settings.standby),
             on_kept_gone=self._on_kept_gone,
             tools=[self.shipments.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
             record=self.record,
@@ -267,7 +251,7 @@ class Runtime:
 
     def _host_of_pool(self) -> PoolHost:
         return PoolHost(
-            reactor=self._life.reactor,
+            reactor=self.life.reactor,
             in_background=self.in_background,
             write=self.journal.write,
             allow_missing=self.settings.allow_missing,
@@ -281,11 +265,11 @@ class Runtime:
         """Close a session whose workspace is lost, in the background."""
         session = self._sessions.get(id)
         if session is not None and not session.life.closed:
-            self.in_background(self._close_all, [session], 0.0, SessionState.FAILED, why)
+            self.in_background(self.close_all, [session], 0.0, SessionState.FAILED, why)
 
     def _open_state(self) -> None:
         """Make the supervisor durable, if it has a state directory. Raises UsageError if that cannot be used."""
-        state = self.settings.state
+        state = self.settings.state_directory
         if state is None:
             return
         try:
@@ -294,7 +278,11 @@ class Runtime:
             self._results = ResultStore(state.results)
             self._kept = SessionStore(state.sessions, state.key())
             self._durable = DurableJournal(
-                state.log, state.database, self.settings.journal, (self._results.sync,), self.settings.journal_bytes
+                state.log,
+                state.database,
+                self.settings.journal,
+                (self._results.sync,),
+                self.settings.journal_bytes or 0,
             )
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
@@ -354,9 +342,9 @@ class Runtime:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-        if self._durable is not None and self.settings.state is not None:
+        if self._durable is not None and self.settings.state_directory is not None:
             self._durable.close()
-            self.settings.state.close()
+            self.settings.state_directory.close()
             self._durable, self.journal = None, self.settings.journal
 
     def _new_services(self, pool: CallPool) -> Services:
@@ -364,10 +352,10 @@ class Runtime:
         allowed = sorted(name for name in settings.allow_missing if name not in pool.report.on)
         return Services(
             pool=pool,
-            reactor=self._life.reactor,
+            reactor=self.life.reactor,
             journal=self.journal,
             durable=self._durable,
-            state=settings.state,
+            state=settings.state_directory,
             metrics=self.metrics,
             shipments=self.shipments,
             hooks=settings.hooks,
@@ -392,13 +380,13 @@ class Runtime:
     async def _stay(self, up: Callable[[], None], asked: Callable[[], Awaitable[None]]) -> None:
         """In the supervisor's own task, wait until `asked()` returns or a task fails. Then end everything."""
         async with AsyncExitStack() as last:  # every step runs, the last first, even if another fails
-            last.callback(self._forget_pool)
+            last.callback(setattr, self, "_pool", None)
             last.push_async_callback(self._end)
             for toolset in self.settings.toolsets:
                 toolset.attach(self._public)
             up()
-            if self.settings.state is not None:
-                self.in_background(keep_status, self.settings.state.status, self._overview)
+            if self.settings.state_directory is not None:
+                self.in_background(keep_status, self.settings.state_directory.status, self._overview)
             if not self.settings.toolsets:
                 self._rules.report(self.journal)
             try:
@@ -408,13 +396,13 @@ class Runtime:
                 self.abandon()
                 raise
             finally:
-                if self._life.is_inherited:
+                if self.life.is_inherited:
                     last.pop_all()
 
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):
             async with AsyncExitStack() as last:
-                last.push_async_callback(self._life.end_tasks)
+                last.push_async_callback(self.life.end_tasks)
                 last.push_async_callback(close_all, self.settings.toolsets)
                 last.callback(self._close_state)
                 last.callback(self._rules.report, self.journal)
@@ -427,7 +415,7 @@ class Runtime:
                 if self._approvals is not None:
                     self._approvals.is_ending = True
                 self._leave_suspended()
-                await self._close_all([each for each in self._sessions.values() if each.parent is None])
+                await self.close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
                 if self._approvals is not None:  # of sessions that were closed before
                     await ask_approval.withdraw_closed(self._approvals)
@@ -441,15 +429,12 @@ class Runtime:
         for directory in await self.protection.end_looks():
             _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
 
-    def _forget_pool(self) -> None:
-        self._pool = None
-
     def abandon(self) -> None:
         """End every process after the event loop was closed while the supervisor ran. Work that needs the loop, such as
         audits, is left to the next supervisor, as after a kill.
         """
         pool, self._pool = self._pool, None
-        self._life.give_up()
+        self.life.give_up()
         for session in list(self._sessions.values()):
             session.life.closed = True
         self.changes.close()
@@ -473,7 +458,7 @@ class Runtime:
     ) -> SessionCore:
         """Open a session. Raises UsageError if its workspace, its profile or its place in the tree is not allowed.
         `kept` is the suspended session that this one continues."""
-        self._life.check()
+        self.life.check()
         services = self.services
         if parent is not None:
             tree.check_child(parent, opening.kind)
@@ -490,7 +475,9 @@ class Runtime:
                 "another."
             )
         profile = self._profile(opening, root, parent)
-        asked, opening = opening, self._with_defaults(opening, parent)
+        asked = opening
+        if parent is None and opening.channel is None:
+            opening = replace(opening, channel=self.settings.channel)
         owners = _owned_channels(opening.channel, parent)
         core = SessionCore(
             services,
@@ -531,17 +518,14 @@ class Runtime:
             core.prefix = f"{id}-{self._durable.head.number}"  # an earlier session of this id has other calls
         return core
 
-    async def close_session(self, root: SessionCore, most_s: float, outcome: SessionState, summary: str) -> None:
-        """Close a session and all below it."""
-        await self._close_all([root], most_s, outcome, summary)
-
-    async def _close_all(
+    async def close_all(
         self,
         roots: Sequence[SessionCore],
         most_s: float = math.inf,
         outcome: SessionState = SessionState.COMPLETED,
         summary: str = "",
     ) -> None:
+        """Close sessions and all below them."""
         await tree.close(roots, most_s, outcome, summary, self._tell_closed)
 
     async def _tell_closed(self, sessions: Sequence[SessionCore]) -> None:
@@ -555,7 +539,7 @@ class Runtime:
 
     def expire(self, session: SessionCore) -> None:
         """Close a session in the background, because its time is over."""
-        self.in_background(self._close_all, [session], math.inf, SessionState.EXPIRED)
+        self.in_background(self.close_all, [session], math.inf, SessionState.EXPIRED)
 
     def keepable(self, session: SessionCore) -> None:
         """Raise UsageError if the session, or one below it, cannot be written to the state directory."""
@@ -584,7 +568,7 @@ class Runtime:
         http: HttpClient | None,
     ) -> SessionCore:
         """The session of this id, which was suspended by this supervisor or an earlier one. Raises UsageError."""
-        self._life.check()
+        self.life.check()
         here = self._sessions.get(id)
         if here is not None:
             here.wake()
@@ -601,7 +585,7 @@ class Runtime:
 
     def suspended(self) -> list[str]:
         """The ids of the suspended sessions, of this supervisor and of earlier ones."""
-        self._life.check()
+        self.life.check()
         here = [id for id, each in self._sessions.items() if each.life.state is SessionState.SUSPENDED]
         return here if self._kept is None else list(dict.fromkeys([*self._kept.ids(), *here]))
 
@@ -627,11 +611,11 @@ class Runtime:
             profile = self._resolved[opening.kind]
         require_texts(str(root), profile)
         require_apart(self.record.path, (str(root), *profile.writable))
-        if self.settings.state is not None:
-            self.settings.state.require_apart(str(root), "the workspace")
+        if self.settings.state_directory is not None:
+            self.settings.state_directory.require_apart(str(root), "the workspace")
             own = () if opening.profile is None else opening.profile.system  # the others were checked at the start
             for path in (*profile.readable, *profile.writable, *own):
-                self.settings.state.require_apart(path, "the profile's path")
+                self.settings.state_directory.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 
     def _new_caller(
@@ -697,20 +681,12 @@ class Runtime:
             ),
         )
 
-    def check_running(self) -> None:
-        """Raise UsageError if the supervisor is not running, or runs on another event loop than the caller's."""
-        self._life.check()
-
-    def require_running(self) -> None:
-        """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
-        if self._pool is None:
-            raise self._life.why_not()
-
     @property
     def reactor(self) -> Reactor:
         """The reactor of the supervisor's event loop. Raises UsageError if the supervisor is not running."""
-        self.require_running()
-        return self._life.reactor
+        if self._pool is None:
+            raise self.life.why_not()
+        return self.life.reactor
 
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
@@ -726,9 +702,9 @@ class Runtime:
     def require_apart(self, profile: Profile) -> None:
         """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
         require_apart(self.record.path, profile.writable)
-        if self.settings.state is not None:
+        if self.settings.state_directory is not None:
             for path in (*profile.readable, *profile.writable, *profile.system):
-                self.settings.state.require_apart(path, "the profile's path")
+                self.settings.state_directory.require_apart(path, "the profile's path")
 
     def report_source(self, session: SessionInfo, source: str, what: str) -> None:
         """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
@@ -751,11 +727,6 @@ class Runtime:
         if self._kept is not None:
             self._kept.forget(session.caller.id)
 
-    def _with_defaults(self, opening: Opening, parent: SessionCore | None) -> Opening:
-        """The opening of a root session with the supervisor's channel, if it has none of its own."""
-        channel = self.settings.channel
-        return opening if parent is not None or opening.channel is not None else replace(opening, channel=channel)
-
     def _default_memory(self) -> MemoryStore:
         """The memory of sessions that were given none. The one that is made here is closed with the supervisor."""
         if MEMORY in self.calls.placed:
@@ -772,7 +743,7 @@ class Runtime:
         if own is not None:
             return lambda: own
         if WEB not in self.calls.placed:
-            return above.web if above is not None else self.settings.web or cache(PublicWeb)
+            return above.web if above is not None else self.settings.new_web or cache(PublicWeb)
         found = (lambda: WEB_ON_NODES) if above is None else above.web
         if found() is WEB_ON_NODES and any(rule.startswith(SEEN) for rule in profile.web):
             raise UsageError(
@@ -786,7 +757,7 @@ class Runtime:
         supervisor."""
         settings, secrets = self.settings, SessionSecrets(self._own_secrets if above is None else above.secrets)
         is_here = above is None and WEB not in self.calls.placed
-        web = opening.web or (settings.web() if is_here and settings.web is not None else None)
+        web = opening.web or (settings.new_web() if is_here and settings.new_web is not None else None)
         http = opening.http or (settings.http if above is None else None)
         secrets.add(profile, (http, web, channel))
         return secrets
@@ -810,7 +781,7 @@ def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:
     return SeenLinks(inherited) if any(rule.startswith(SEEN) for rule in profile.web) else inherited
 
 
-def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
+def _asked(approver: AnyApprover | None, owners: list[Channel]) -> tuple[AnyApprover | None, tuple[Channel, ...]]:
     """The approver of a session's calls, and the channels that show the question without an answer. The supervisor's
     approver comes first; the nearest channel then shows the question. Otherwise the nearest channel that can approve is
     the approver, and the channels nearer than it show the question."""

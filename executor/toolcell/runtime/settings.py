@@ -1,225 +1,214 @@
-"""The settings of a supervisor: its arguments, checked, and its config for the arguments that were left out."""
+"""The settings of a supervisor: its options, checked, with the values of its config for those that were left out.
+
+A channel, a memory and a web client are made of the config's tables. Each is loaded when it is first needed.
+"""
 
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
-from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.backends.protocols import Channel, HttpClient, NotConfigured, WebClient
 from toolcell.dispatch.startup_checks import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.pool.interface import Cluster
 from toolcell.rules import misuse
+from toolcell.rules.credentials import Credential
 from toolcell.rules.limits import Concurrency
-from toolcell.rules.policy import PROJECT, Policy, StricterPolicy, TierPolicy
+from toolcell.rules.options import PlainOptions
+from toolcell.rules.policy import PROJECT, Policy, StricterPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
-from toolcell.store.approvals import Approver
 from toolcell.store.journal import Journal, RecentJournal
 from toolcell.store.state import StateDirectory
-from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.outside_cells import ProviderTool
-from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool
 
-from .backends import channel_of, memory_of, web_of
+from .options import Options
 
 if TYPE_CHECKING:
-    from .backends import OwnMemory
+    from toolcell.backends.lancedb_memory import LanceDBMemory
+    from toolcell.backends.memory import SQLiteMemory
+    from toolcell.backends.protocols import SearchProvider
 
-APPROVAL_TIMEOUT_S = 300.0
-HOOK_TIMEOUT_S = 300.0
+    OwnMemory = SQLiteMemory | LanceDBMemory
+
 SESSION_TTL_S: Mapping[SessionKind, float] = {  # ADR-0002
     SessionKind.MAIN: math.inf,
     SessionKind.BRANCH: 1_800.0,
     SessionKind.WORKER: 300.0,
 }
 
-LEAST_JOURNAL_BYTES = 1024 * 1024
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Settings(Options):
+    """The options of a supervisor, checked: the argument, else the value of its config, else the default."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Settings:
-    """Every setting of a supervisor: the argument, else the value of its config, else the default."""
-
-    tools: Mapping[str, Tool[..., Any]]
+    tools: Mapping[str, Tool[..., Any]] = field()  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride] - by name
     provider_tools: Mapping[str, ProviderTool]
-    toolsets: tuple[Toolset, ...]
-    profiles: Mapping[SessionKind, Profile]
-    hooks: tuple[object, ...]
-    policy: Policy
+    toolsets: tuple[Toolset, ...] = field()
+    profiles: Mapping[SessionKind, Profile] = field()
+    hooks: tuple[object, ...] = field()
+    policy: Policy = field()
     is_file_policy: bool
     """Whether the policy is the one of the settings files."""
     rule_files: Mapping[str, str]
     """The settings file of each rule that came from one, by the rule's name in explanations."""
-    approver: Approver | None
-    approval_timeout_s: float
-    journal: Journal
-    allow_missing: frozenset[str]
-    max_cells: int | None
-    standby: bool
-    http: HttpClient
-    channel: Channel | None
-    memory: MemoryStore | None
+    journal: Journal = field()
+    allow_missing: frozenset[str] = field()
+    http: HttpClient = field()
     new_memory: "Callable[[], OwnMemory]"
     """Returns the memory that the supervisor makes and closes, if it was given none."""
-    web: Callable[[], WebClient] | None
+    new_web: Callable[[], WebClient] | None
     """Returns the web client of all sessions. None: each root session makes one of its own."""
-    resolve: Resolver
-    quarantine: str | None
-    state: StateDirectory | None
-    model_bytes: int
-    journal_bytes: int
-    concurrency: Concurrency
-    telemetry: Telemetry | None
-    session_ttl_s: Mapping[SessionKind, float]
-    hook_timeout_s: float
-    given: frozenset[str]
-    """Which of "memory" and "web" are arguments."""
-    cluster: Cluster | None
-    """Runs the calls of cells on its nodes. None: they run on this machine."""
+    resolve: Resolver = field()
+    quarantine: str | None = field()
+    state_directory: StateDirectory | None
+    session_ttl_s: Mapping[SessionKind, float] = field()
 
 
-def settings_of(
-    tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]],
-    *,
-    toolsets: Iterable[Toolset],
-    profiles: Mapping[SessionKind, Profile] | None,
-    hooks: Iterable[object],
-    policy: Policy | None,
-    approver: Approver | None,
-    approval_timeout_s: float | None,
-    journal: Journal | None,
-    allow_missing: Iterable[str] | None,
-    max_cells: int | None,
-    standby: int | None,
-    config: Config | None,
-    http: HttpClient | None,
-    channel: Channel | None,
-    memory: MemoryStore | None,
-    web: WebClient | None,
-    resolve: Resolver | None,
-    quarantine: str | Path | None,
-    state: str | Path | None,
-    model_bytes: int | None,
-    journal_bytes: int | None,
-    concurrency: Concurrency | None,
-    telemetry: Telemetry | None,
-    session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
-    hook_timeout_s: float | None,
-    cluster: Cluster | None,
-) -> Settings:
-    """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
-    given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
+_NAMES = frozenset(each.name for each in fields(Options))
+
+
+def settings_of(*args: Any, **values: Any) -> Settings:
+    """Make the settings from the parameters of `Supervisor`. Raises UsageError for a wrong one."""
+    # None stands for an omitted option. Another name is refused below.
+    given = {name: each for name, each in values.items() if each is not None or name not in _NAMES}
+    config: Config | None = given.get("config")
     if config is not None:
         misuse.check_config(config)
-        given = {**config.profiles, **given}
-        allow_missing = config.allow_missing if allow_missing is None else allow_missing
-        max_cells = config.max_cells if max_cells is None else max_cells
-        standby = config.standby if standby is None else standby
-        approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
-        model_bytes = config.model_bytes if model_bytes is None else model_bytes
-        journal_bytes = config.journal_bytes if journal_bytes is None else journal_bytes
-        quarantine = config.quarantine if quarantine is None else quarantine
-        state = config.state if state is None else state
-        rule_files |= {name: file for name, file in config.rule_files.items() if policy is None or _is_denial(name)}
-        policy = config.policy if policy is None else policy
-        denials = config.denials
-        concurrency = config.concurrency if concurrency is None else concurrency
-        session_ttl_s = {**config.session_ttl_s, **_lifetimes(session_ttl_s)}
-        hook_timeout_s = config.hook_timeout_s if hook_timeout_s is None else hook_timeout_s
-    is_file_policy = config is not None and policy is not None and policy is config.policy
-    approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
-    model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
-    standby = 1 if standby is None else standby
-    _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
-    _check_journal_bytes(journal_bytes)
-    misuse.check_parts(http=http, approver=approver, telemetry=telemetry, channel=channel, memory=memory, web=web)
-    misuse.check_journal(journal)
-    if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
-    kept = None if state is None else StateDirectory(misuse.path("state", state))
-    if resolve is not None and cluster is not None:
+        given["session_ttl_s"] = {
+            **config.session_ttl_s,
+            **misuse.mapping("session_ttl_s", given.get("session_ttl_s")),
+        }
+        given = {each.name: getattr(config, each.name) for each in fields(PlainOptions)} | given
+    options = Options(*args, **given)
+    checked = {
+        each.name: _CHECKS[each.metadata["kind"]](each.name, getattr(options, each.name), each.metadata)
+        for each in fields(PlainOptions)
+    }
+    parts = {name: getattr(options, name) for name in ("http", "approver", "telemetry", "channel", "memory", "web")}
+    misuse.check_parts(**parts)
+    misuse.check_journal(options.journal)
+    cluster = options.cluster
+    if cluster is not None and not isinstance(cluster, Cluster):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"cluster is no cluster: {cluster!r}. Pass RayCluster(…) of toolcell.cluster.")
+    if options.resolve is not None and cluster is not None:
         raise UsageError(
             "Supervisor(resolve=…) has no effect on a cluster, because the proxies of calls are on the nodes. Pass "
             "RayCluster(resolve='module:function')."
         )
-    resolve = resolve_with_system if resolve is None else resolve
-    misuse.check_callable("resolve", resolve)
-    here, elsewhere = _by_name(tools)
-    return Settings(
-        tools=here,
-        provider_tools=elsewhere,
-        toolsets=(*_toolsets(toolsets), *_configured(config)),
-        profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
-        hooks=checked_hooks(hooks),
-        policy=StricterPolicy(checked_policy(policy), denials) if denials else checked_policy(policy),
-        is_file_policy=is_file_policy,
-        rule_files=rule_files,
-        approver=approver,
-        approval_timeout_s=approval_timeout_s,
-        journal=RecentJournal() if journal is None else journal,
-        allow_missing=misuse.mechanisms(allow_missing or ()),
-        max_cells=max_cells,
-        standby=bool(standby),
-        http=_http_of(config) if http is None else http,
-        channel=channel_of(config) if channel is None else channel,
-        memory=memory,
-        new_memory=memory_of(config, kept),
-        web=web_of(config) if web is None else lambda: web,
-        resolve=resolve,
-        quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
-        state=kept,
-        model_bytes=model_bytes,
-        journal_bytes=journal_bytes or 0,
-        concurrency=concurrency or Concurrency(),
-        telemetry=telemetry,
-        session_ttl_s={**SESSION_TTL_S, **_lifetimes(session_ttl_s)},
-        hook_timeout_s=HOOK_TIMEOUT_S if hook_timeout_s is None else misuse.seconds("hook_timeout_s", hook_timeout_s),
-        given=frozenset(name for name, part in (("memory", memory), ("web", web)) if part is not None),
-        cluster=_checked_cluster(cluster),
-    )
-
-
-def _checked_cluster(cluster: Cluster | None) -> Cluster | None:
-    if cluster is not None and not isinstance(cluster, Cluster):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"cluster is no cluster: {cluster!r}. Pass RayCluster(…) of toolcell.cluster.")
-    return cluster
-
-
-def _lifetimes(given: Mapping[SessionKind, float] | Mapping[str, float] | None) -> dict[SessionKind, float]:
-    found = misuse.mapping("session_ttl_s", cast("Mapping[str, float] | None", given))
-    return {
-        misuse.session_kind(kind): misuse.seconds(f"session_ttl_s[{str(kind)!r}]", value, ", or math.inf for no end")
-        for kind, value in found.items()
+    misuse.check_callable("resolve", options.resolve)
+    policy, is_file_policy, rule_files = _policy_of(options)
+    here, elsewhere = _by_name(options.tools)
+    profiles = {**({} if config is None else config.profiles), **misuse.profiles_of(options.profiles)}
+    web = options.web
+    directory = None if options.state is None else StateDirectory(misuse.path("state", options.state))
+    resolved: dict[str, Any] = {
+        "tools": here,
+        "provider_tools": elsewhere,
+        "toolsets": (*_toolsets(options.toolsets), *_configured(config)),
+        "profiles": {kind: Profile.for_kind(kind.value) for kind in SessionKind} | profiles,
+        "hooks": checked_hooks(options.hooks),
+        "policy": policy,
+        "is_file_policy": is_file_policy,
+        "rule_files": rule_files,
+        "journal": RecentJournal() if options.journal is None else options.journal,
+        "http": _http_of(config) if options.http is None else options.http,
+        "channel": _channel_of(config) if options.channel is None else options.channel,
+        "state_directory": directory,
+        "new_memory": _memory_of(config, directory),
+        "new_web": _web_of(config) if web is None else lambda: web,
+        "resolve": resolve_with_system if options.resolve is None else options.resolve,
     }
+    every: dict[str, Any] = {**vars(options), **checked, **resolved}
+    return Settings(**every)
 
 
-def _is_denial(rule: str) -> bool:
-    return rule.startswith(f"{PROJECT}.")
+def _policy_of(options: Options) -> tuple[Policy, bool, Mapping[str, str]]:
+    """The policy, whether it is the one of the settings files, and the file of each rule that came from one."""
+    config = options.config
+    if config is None:
+        return checked_policy(options.policy), False, {}
+    files = {
+        rule: file
+        for rule, file in config.rule_files.items()
+        if options.policy is None or rule.startswith(f"{PROJECT}.")
+    }
+    policy = checked_policy(config.policy if options.policy is None else options.policy)
+    is_of_files = config.policy is not None and policy is config.policy
+    return (StricterPolicy(policy, config.denials) if config.denials else policy), is_of_files, files
 
 
-def _check_journal_bytes(journal_bytes: int | None) -> None:
-    cure = f"Pass at least {LEAST_JOURNAL_BYTES:,}, or leave it out to keep everything."
-    if journal_bytes is not None and misuse.count("journal_bytes", journal_bytes, cure) < LEAST_JOURNAL_BYTES:
-        raise UsageError(f"journal_bytes is too small: {journal_bytes:,}. {cure}")
+# -- the checks of PlainOptions, by kind -------------------------------------------------------------------------------
 
 
-def _check_numbers(approval_timeout_s: float, model_bytes: int, standby: int, max_cells: int | None) -> None:
-    if misuse.seconds("approval_timeout_s", approval_timeout_s) == math.inf:
-        raise UsageError("approval_timeout_s is not finite: inf. Pass a number of seconds.")
-    misuse.count("model_bytes", model_bytes, f"Leave it out for {FOR_MODEL_BYTES:,}.")
-    if standby not in (0, 1):
-        raise UsageError(f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most.")
-    if max_cells is not None:
-        misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
+def _count(name: str, value: int | None, rule: Mapping[str, Any]) -> int | None:
+    if value is not None and misuse.count(name, value, rule["cure"]) < rule["least"]:
+        raise UsageError(f"{name} is too small: {value:,}. {rule['cure']}")
+    return value
+
+
+def _standby(name: str, value: int, _rule: object) -> int:
+    if value not in (0, 1):
+        raise UsageError(f"{name} is not 0 or 1: {value!r}. A cell runs one call at a time, so one waits at most.")
+    return value
+
+
+def _seconds(name: str, value: float, _rule: object) -> float:
+    return misuse.seconds(name, value)
+
+
+def _finite_seconds(name: str, value: float, _rule: object) -> float:
+    if misuse.seconds(name, value) == math.inf:
+        raise UsageError(f"{name} is not finite: inf. Pass a number of seconds.")
+    return value
+
+
+def _lifetimes(name: str, value: Mapping[str, float] | None, _rule: object) -> Mapping[SessionKind, float]:
+    own = {
+        misuse.session_kind(kind): misuse.seconds(f"{name}[{str(kind)!r}]", each, ", or math.inf for no end")
+        for kind, each in misuse.mapping(name, value).items()
+    }
+    return {**SESSION_TTL_S, **own}
+
+
+def _path(name: str, value: str | Path | None, _rule: object) -> str | None:
+    return None if value is None else os.path.abspath(misuse.path(name, value))
+
+
+def _mechanisms(_name: str, value: Iterable[str], _rule: object) -> frozenset[str]:
+    return misuse.mechanisms(value)
+
+
+def _concurrency(name: str, value: object, _rule: object) -> Concurrency:
+    if isinstance(value, Concurrency):
+        return value
+    raise UsageError(f"{name} is no Concurrency: {value!r}. Write Concurrency(tools={{…: 4}}).")
+
+
+_CHECKS: Mapping[str, Callable[[str, Any, Mapping[str, Any]], object]] = {
+    "count": _count,
+    "standby": _standby,
+    "seconds": _seconds,
+    "finite seconds": _finite_seconds,
+    "lifetimes": _lifetimes,
+    "path": _path,
+    "mechanisms": _mechanisms,
+    "concurrency": _concurrency,
+}
+"""Each returns the checked value of an option with this name."""
+
+
+# -- the other options -------------------------------------------------------------------------------------------------
 
 
 def _by_name(
@@ -266,3 +255,100 @@ def _http_of(config: Config | None) -> BrokeredHttp:
         return BrokeredHttp(credentials=None if config is None else config.credentials)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+# -- the parts that the tables of a config make ------------------------------------------------------------------------
+
+
+def _channel_of(config: Config | None) -> Channel | None:
+    """The channel of `[supervisor.channel]`, or None. Raises UsageError for a table from which none can be made."""
+    table = None if config is None else config.channel
+    match None if table is None else table["kind"]:
+        case "console":
+            from toolcell.backends.channels.console import ConsoleChannel
+
+            return ConsoleChannel()
+        case "webhook":
+            assert table is not None
+            from toolcell.backends.channels.webhook import WebhookChannel
+
+            if not table.get("url"):
+                raise UsageError(
+                    "[supervisor.channel] of the kind 'webhook' has no url. Name where messages are posted."
+                )
+            options = {name: table[name] for name in ("private", "approves", "timeout_s") if name in table}
+            return WebhookChannel(table["url"], credential=_key(table), **options)
+        case _:
+            return None
+
+
+def _memory_of(config: Config | None, state: StateDirectory | None) -> "Callable[[], OwnMemory]":
+    """Returns a new memory by `[supervisor.memory]`: in its path, else in the state directory, else in this process.
+    Raises UsageError for a table from which none can be made."""
+    table = (None if config is None else config.memory) or {}
+    options = {name: table[name] for name in ("max_text_bytes", "max_records") if name in table}
+    if table.get("embed"):
+        from toolcell.backends.embedding import LocalEmbedder
+
+        options["embedder"] = LocalEmbedder()
+    is_lance = table.get("kind") == "lancedb"
+    if is_lance and "path" not in table:
+        raise UsageError("[supervisor.memory] of the kind 'lancedb' has no path. Name a directory.")
+
+    def new() -> "OwnMemory":
+        if is_lance:
+            from toolcell.backends.lancedb_memory import LanceDBMemory
+
+            return LanceDBMemory(table["path"], **options)
+        from toolcell.backends.memory import SQLiteMemory
+
+        path = table.get("path") or (":memory:" if state is None else state.memory)
+        try:
+            return SQLiteMemory(path, **options)
+        except NotConfigured as error:
+            raise UsageError(str(error)) from error
+
+    return new
+
+
+def _web_of(config: Config | None) -> Callable[[], WebClient] | None:
+    """Returns the web client of `[supervisor.web]`, made at its first use; None without such a table. Raises
+    UsageError for a table from which none can be made."""
+    table = None if config is None else config.web
+    if table is None:
+        return None
+    options = {name: value for name, value in table.items() if name != "search"}
+    search = _search_of(table["search"]) if "search" in table else None
+
+    @cache
+    def web() -> WebClient:
+        from toolcell.backends.web import PublicWeb
+
+        return PublicWeb(search=search, **options)
+
+    web()  # errors are raised here rather than at the first call
+    return web
+
+
+def _search_of(table: Mapping[str, Any]) -> "SearchProvider":
+    from toolcell.backends.search import BraveSearch, SearXNG, TavilySearch
+
+    private = table.get("private", False)
+    if table["kind"] == "searxng":
+        return SearXNG(table["url"], credential=_key(table), private=private)
+    is_brave = table["kind"] == "brave"
+    key = _key(table, header="X-Subscription-Token") if is_brave else _key(table, prefix="Bearer ")
+    if key is None:
+        raise UsageError(
+            f"[supervisor.web.search] of the kind {table['kind']!r} has no key. Set value_env or value_file."
+        )
+    return (BraveSearch if is_brave else TavilySearch)(table["url"], key, private=private)
+
+
+def _key(table: Mapping[str, Any], header: str = "Authorization", prefix: str = "") -> Credential | None:
+    """The credential in a table that says where its secret is, or None."""
+    env, file = table.get("value_env"), table.get("value_file")
+    if env is None and file is None:
+        return None
+    header, prefix = table.get("header", header), table.get("prefix", prefix)
+    return Credential(header=header, prefix=prefix, value_env=env, value_file=file)

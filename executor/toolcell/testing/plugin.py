@@ -91,7 +91,7 @@ def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
         return made[-1]
 
     yield make
-    left = [supervisor for supervisor in made if runtime_of(supervisor).is_left_open]
+    left = [supervisor for supervisor in made if runtime_of(supervisor).life.is_left_open]
     made.clear()
     if left:
         raise UsageError(

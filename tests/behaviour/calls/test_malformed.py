@@ -9,7 +9,7 @@ import pytest
 from pydantic import AfterValidator
 
 from toolcell import Session, ToolResult, host_tool, tool
-from toolcell.exports import openai_chat
+from toolcell_tools.exports.for_openai import openai_chat
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 

@@ -151,7 +151,7 @@ async def test_closing_while_it_starts_ends_the_start(supervise: Supervise) -> N
             outcomes.append(await in_a_task(supervisor.start))
 
         tasks.start_soon(start)
-        while runtime_of(supervisor)._life.state == "new":
+        while runtime_of(supervisor).life.state == "new":
             await anyio.sleep(0)
         await supervisor.aclose()
     assert isinstance(outcomes[0], UsageError) and "closed while it started" in str(outcomes[0])

@@ -43,7 +43,7 @@ from toolcell import (
 )
 from toolcell.backends.protocols import MemoryStore
 from toolcell.rules.policy import Decision
-from toolcell.runtime.overview import overview
+from toolcell.runtime.status import overview
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell.testing.backends import ListChannel, ListMemory

@@ -34,8 +34,8 @@ from toolcell import (
     tool,
 )
 from toolcell.rules.policy import Decision
+from toolcell.runtime.opening import CONTEXT_BYTES
 from toolcell.session import core_of
-from toolcell.sessions.opening import CONTEXT_BYTES
 from toolcell.sessions.session_result import MAX_REPORTS
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.state import StateDirectory

@@ -28,7 +28,7 @@ def test_tables_make_a_channel_and_a_web_client(made: Any) -> None:
         '[supervisor.web.search]\nkind = "brave"\nurl = "https://search.example.org/web/search"\nvalue_env = "SOME_KEY"'
     )
     settings = made(f'[supervisor.web]\ntimeout_s = 3\nallow_private = ["127.0.0.1:1"]\n{search}')
-    assert settings.web is not None and settings.web() is settings.web() and settings.web().can_search
+    assert settings.new_web is not None and settings.new_web() is settings.new_web() and settings.new_web().can_search
     assert settings.channel is None
     assert isinstance(made('[supervisor.channel]\nkind = "console"').channel, ConsoleChannel)
     hook = 'kind = "webhook"\nurl = "https://hook.example.org/x"\nvalue_env = "SOME_KEY"\nprefix = "Bearer "'

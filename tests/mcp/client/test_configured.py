@@ -7,7 +7,7 @@ import pytest
 from toolcell import Capability, Supervisor, UsageError, load_config
 from toolcell.mcp import McpToolset
 from toolcell.mcp.client.toolset import toolset_of
-from toolcell.rules.toml.servers import McpServer
+from toolcell.rules.toml.config import McpServer
 from toolcell.supervisor import runtime_of
 
 SECRET = "Bearer of-the-settings"

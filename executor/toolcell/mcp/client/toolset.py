@@ -32,7 +32,7 @@ from .server_source import ServerSource, source_of_command, source_of_url
 from .server_tools import Described, Register, ServerLister, ServerTool, Terms
 
 if TYPE_CHECKING:
-    from toolcell.rules.toml.servers import McpServer
+    from toolcell.rules.toml.config import McpServer
 
 RETRY_S = 30.0
 """Seconds after which a server that has failed is started again for a list of its tools."""

@@ -169,7 +169,7 @@ class ToolServer:
                 channel,
                 self._supervisor.approvals,
                 tasks,
-                is_durable=runtime_of(self._supervisor).settings.state is not None,
+                is_durable=runtime_of(self._supervisor).settings.state_directory is not None,
                 identity=self._identity,
                 offers=self._offers,
                 bounds=self.bounds,
@@ -186,7 +186,7 @@ class ToolServer:
 
     async def _keeper(self, name: str, session: Session) -> TaskKeeper:
         """What keeps a principal's tasks, if the supervisor has a state directory."""
-        state = runtime_of(self._supervisor).settings.state
+        state = runtime_of(self._supervisor).settings.state_directory
         journal = None if state is None else JournalReader(state.log, state.database)
         if state is not None:
             async with self._opening_store:

@@ -5,8 +5,9 @@ project's file can be compared with the layers below. pydantic-settings would me
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -14,19 +15,29 @@ from typing import Any, cast
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell.rules.credentials import Credential
 from toolcell.rules.limits import Concurrency
-from toolcell.rules.policy import PROJECT, TierPolicy
+from toolcell.rules.options import PlainOptions
+from toolcell.rules.policy import PROJECT, PolicyRule, TierPolicy, rule_name
 from toolcell.rules.profile import Profile
-from toolcell.rules.toml.complaints import complaints, wider_than_a_worker
-from toolcell.rules.toml.config import Config
-from toolcell.rules.toml.narrowing import widenings
-from toolcell.rules.toml.policies import NO_DENIAL, add_files, no_denials, overlaid_policy, too_many_globs
-from toolcell.rules.toml.servers import COMMAND_GRANTS, McpServer, server_of
-from toolcell.rules.toml.source import NAME, ConfigSource, is_there, read, user_file
+from toolcell.rules.toml.complaints import (
+    Complaint,
+    complaints,
+    no_denials,
+    too_many_globs,
+    widenings,
+    wider_than_a_worker,
+)
+from toolcell.rules.toml.config import Config, McpServer
+from toolcell.rules.toml.source import NAME, ConfigSource, Key, is_there, read, user_file
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
-from toolcell_tools.capability import SessionKind
+from toolcell_tools.capability import Capability, PermissionTier, SessionKind
 
 ARGUMENTS = "the arguments of load_config"
+NO_DENIAL = TierPolicy(elevated="allow")
+"""The policy to which a project's file adds denials."""
+COMMAND_GRANTS = frozenset({"read", "write", "exec"})
+"""What the profile of a command grants where nothing else is said: the session's workspace, and no network."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 Table = Mapping[str, Any]
 """A table without complaints."""
 
@@ -105,6 +116,10 @@ def _path(source: ConfigSource) -> Path:
     return Path(source.name)
 
 
+def _table(table: Mapping[str, object], name: str) -> Table:
+    return cast("Table", table.get(name, {}))
+
+
 def _without_none(**tables: object) -> dict[str, object]:
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -112,44 +127,50 @@ def _without_none(**tables: object) -> dict[str, object]:
 def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigProblem]]:
     """The config overlaid by a source, and the mistakes in the source."""
     problems: list[ConfigProblem] = []
+    remedy = f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
+    only_narrows = f", and a project's file can only narrow its profiles. {remedy}"
+    only_denies = f", and a project's file can only deny. {remedy}"
+
+    def note(at: Key, found: Iterable[Complaint], rule: str = "") -> None:
+        """Note what is wrong below a key, with the rule that it breaks."""
+        problems.extend(source.problem((*at, *key), f"{what}{rule}") for key, what in found)
+
     profiles = dict(below.profiles)
-    for name, table in cast("Table", source.table.get("profiles", {})).items():
+    for name, table in _table(source.table, "profiles").items():
         kind, at = SessionKind(name), ("profiles", name)
         if kind is SessionKind.WORKER:
-            problems += [source.problem((*at, *key), message) for key, message in wider_than_a_worker(table)]
+            note(at, wider_than_a_worker(table))
         profile, wrong = _profile(profiles[kind], table, source)
-        problems += [source.problem((*at, key), message) for key, message in wrong]
+        note(at, wrong)
         if not source.trusted:
-            for key, what in widenings(profiles[kind], profile, table):
-                problems.append(source.problem((*at, *key), f"{what}, and {_ONLY_NARROWS} {_remedy(source)}"))
+            note(at, widenings(profiles[kind], profile, table), only_narrows)
         profiles[kind] = profile
     policy, denials, rule_files = below.policy, below.denials, dict(below.rule_files)
-    said = cast("Table", source.table.get("policy", {}))
+    said = _table(source.table, "policy")
     if said and source.trusted:
-        policy = overlaid_policy(policy or TierPolicy(), said)
+        policy = _overlaid_policy(policy or TierPolicy(), said)
     elif said:
-        for key, what in no_denials(said):
-            problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
-        problems += [
-            source.problem(("policy", *key), f"{what} {_remedy(source)}") for key, what in too_many_globs(said)
-        ]
-        denials = (*denials, overlaid_policy(NO_DENIAL, said, NO_DENIAL))
+        note(("policy",), no_denials(said), only_denies)
+        note(("policy",), too_many_globs(said), f" {remedy}")
+        denials = (*denials, _overlaid_policy(NO_DENIAL, said, NO_DENIAL))
     file = "" if source.name == ARGUMENTS else source.name
-    add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
-    settings = cast("Table", source.table.get("supervisor", {}))
-    if settings and not source.trusted:
-        problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    _add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
+    settings, servers = _table(source.table, "supervisor"), _table(source.table, "mcpServers")
+    if "state" in settings and "state" in source.table and source.trusted:
+        note(("state",), [((), "is set twice, here and in [supervisor]. Remove one of them.")])
     if "state" in source.table:  # the same as in [supervisor]
-        if not source.trusted:
-            problems.append(source.problem(("state",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
-        elif "state" in settings:
-            problems.append(source.problem(("state",), "is set twice, here and in [supervisor]. Remove one of them."))
         settings = {**settings, "state": source.table["state"]}
-    servers, of_servers = _servers(cast("Table", source.table.get("mcpServers", {})), source)
-    problems += of_servers
+    if not source.trusted:
+        for key in ("supervisor", "state"):
+            if source.table.get(key):
+                note((key,), [((), "is for every project")], only_narrows)
+        if servers:
+            note(("mcpServers",), [((), "names MCP servers, which run programs")], only_narrows)
+    own, wrong = _servers(servers, source) if source.trusted else ({}, [])
+    note(("mcpServers",), wrong)
     config = replace(
         below,
-        servers=MappingProxyType({name: one for name, one in {**below.servers, **servers}.items() if one is not None}),
+        servers=MappingProxyType({name: one for name, one in {**below.servers, **own}.items() if one is not None}),
         profiles=MappingProxyType(profiles),
         policy=policy,
         denials=denials,
@@ -159,18 +180,20 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     return config, problems
 
 
+_KINDS = {each.name: each.metadata["kind"] for each in fields(PlainOptions)}
+
+
 def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
-    """A setting of the supervisor, from its value in the table. Credentials are merged by host."""
-    match name:
-        case "allow_missing":
+    """A setting of the supervisor, from its value in the table. Lifetimes and credentials are merged by key."""
+    match _KINDS.get(name, name):
+        case "mechanisms":
             return frozenset(value)
         case "concurrency":
             return Concurrency(**value)
-        case "session_ttl_s":
-            return MappingProxyType(
-                {**below.session_ttl_s, **{SessionKind(kind): each for kind, each in value.items()}}
-            )
-        case "quarantine" | "state":
+        case "lifetimes":
+            own = {SessionKind(kind): each for kind, each in value.items()}
+            return MappingProxyType({**getattr(below, name), **own})
+        case "path":
             return source.path(value)
         case "channel" | "memory" | "web":
             return _with_paths(value, source)
@@ -178,6 +201,44 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return MappingProxyType({**below.credentials, **_credentials(value, source)})
         case _:
             return value
+
+
+def _overlaid_policy(below: TierPolicy, table: Table, inner: TierPolicy | None = None) -> TierPolicy:
+    """The policy overlaid by a table without complaints. Tables are merged key by key; `rules` replaces the rules
+    below. `inner` is what a new policy for a kind, an agent or a channel begins with."""
+    inner = TierPolicy() if inner is None else inner
+    changed: dict[str, Any] = {}
+    for name, value in table.items():
+        match name:
+            case "rules":
+                changed[name] = tuple(PolicyRule(**each) for each in value)
+            case "tools":
+                changed[name] = {**below.tools, **value}
+            case "kinds" | "agents" | "channels":
+                known: Mapping[str, TierPolicy] = getattr(below, name)
+                new = {key: _overlaid_policy(known.get(key, inner), each, inner) for key, each in value.items()}
+                changed[name] = {**known, **new}
+            case _:
+                changed[name] = value
+    return replace(below, **changed)
+
+
+def _add_files(files: dict[str, str], table: Table, file: str, name: str) -> None:
+    """Note the file of each rule in a table without complaints, by its name in explanations. `name` is the policy's
+    own."""
+    for key, value in table.items():
+        match key:
+            case "rules":
+                for replaced in [each for each in files if each.startswith(f"{name}.rules[")]:
+                    del files[replaced]
+                files.update((f"{name}.{rule_name(at, rule.get('name', ''))}", file) for at, rule in enumerate(value))
+            case "tools":
+                files.update((f"{name}.tools.{tool}", file) for tool in value)
+            case "kinds" | "agents" | "channels":
+                for inside, each in value.items():
+                    _add_files(files, each, file, f"{name}.{key}.{inside}")
+            case _:
+                files[f"{name}.{key}"] = file
 
 
 def _with_paths(table: Table, source: ConfigSource) -> Table:
@@ -194,41 +255,68 @@ def _with_paths(table: Table, source: ConfigSource) -> Table:
     )
 
 
-def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | None], list[ConfigProblem]]:
-    """The MCP servers of a source, None for one that it disables, and the mistakes. A project's file has none."""
-    if table and not source.trusted:
-        what = f"names MCP servers, which run programs, and {_ONLY_NARROWS} {_remedy(source)}"
-        return {}, [source.problem(("mcpServers",), what)]
+def _servers(table: Table, source: ConfigSource) -> tuple[dict[str, McpServer | None], list[Complaint]]:
+    """The MCP servers of a source, None for one that it disables, and the mistakes."""
     found: dict[str, McpServer | None] = {}
-    problems: list[ConfigProblem] = []
+    problems: list[Complaint] = []
     for name, said in table.items():
-        key, own = ("mcpServers", name), cast("Table", said.get("profile", {}))
         base = Profile() if "url" in said else Profile(grants=COMMAND_GRANTS)
-        profile, wrong = _profile(base, own, source)
-        problems += [source.problem((*key, "profile", field), message) for field, message in wrong]
+        profile, wrong = _profile(base, _table(said, "profile"), source)
+        problems += [((name, "profile", *key), message) for key, message in wrong]
         try:
-            found[name] = None if said.get("disabled") else server_of(name, said, profile)
+            found[name] = None if said.get("disabled") else _server_of(name, said, profile)
         except ValueError as error:
-            problems.append(source.problem(key, str(error)))
+            problems.append(((name,), str(error)))
     return found, problems
 
 
-_ONLY_DENIES = "a project's file can only deny."
-_ONLY_NARROWS = "a project's file can only narrow its profiles."
+def _server_of(name: str, table: Mapping[str, Any], profile: Profile | None) -> McpServer:
+    """The server in a table that has no mistakes. Raises ValueError for a variable that is not set."""
+    values = cast("dict[str, Any]", with_variables(dict(table)))
+    command = (values["command"], *values.get("args", ())) if "command" in values else ()
+    return McpServer(
+        name=name,
+        command=command,
+        url=values.get("url", ""),
+        env=values.get("env", {}),
+        headers=values.get("headers", {}),
+        profile=profile,
+        needs=frozenset(map(Capability, values.get("needs", ()))),
+        tier=PermissionTier(values.get("tier", PermissionTier.SYSTEM)),
+        tiers={tool: PermissionTier(tier) for tool, tier in values.get("tiers", {}).items()},
+        prefix=values.get("prefix", ""),
+        requires_approval=values.get("requires_approval", False),
+        timeout=values.get("timeout"),
+        required=values.get("required", False),
+    )
 
 
-def _remedy(source: ConfigSource) -> str:
-    return f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
+def with_variables(value: object) -> object:
+    """The value with `${NAME}` and `${NAME:-default}` replaced in its texts. Raises ValueError, without any value."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if isinstance(value, dict):
+        return {key: with_variables(each) for key, each in cast("dict[str, object]", value).items()}
+    return [with_variables(each) for each in cast("list[object]", value)] if isinstance(value, (list, tuple)) else value
 
 
-def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[tuple[str, str]]]:
+def _variable(found: re.Match[str]) -> str:
+    name = found[1]
+    default: str | None = found[2]
+    value = os.environ.get(name, default)
+    if value is None:
+        raise ValueError(f"refers to the environment variable {name}, which is not set. Set it.")
+    return value
+
+
+def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[Complaint]]:
     """The profile overlaid by a table, and the reason for each field that it refuses."""
-    problems: list[tuple[str, str]] = []
+    problems: list[Complaint] = []
     for name, value in table.items():
         try:
             profile = profile.replace(**{name: _field(profile, name, value, source)})
         except ValueError as error:
-            problems.append((name, str(error).removeprefix(f"Profile.{name} ")))
+            problems.append(((name,), str(error).removeprefix(f"Profile.{name} ")))
     return profile, problems
 
 

@@ -24,9 +24,9 @@ from pydantic import (
 from toolcell.rules.channel import LEVELS, ChannelPolicy
 from toolcell.rules.credentials import Credential, parse_origin
 from toolcell.rules.hosts import HttpRule
+from toolcell.rules.options import PlainOptions
 from toolcell.rules.pages import WebRule
 from toolcell.rules.profile import Profile
-from toolcell.rules.toml.source import Key
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.profile import CAPABILITIES
@@ -34,7 +34,6 @@ from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import PermissionTier, SessionKind
 
-Complaint = tuple[Key, str]
 _LISTS = (list, tuple, frozenset, set)
 _KINDS_OF_VALUE: tuple[tuple[type, str], ...] = (
     (bool, "true or false"),
@@ -309,9 +308,6 @@ def _one_or_more(value: object) -> list[object]:
     return list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else [value]
 
 
-_Credentials = Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
-
-
 def _values_of(what: str) -> BeforeValidator:
     return BeforeValidator(partial(_dict, what))
 
@@ -383,34 +379,37 @@ class ChannelTable(_KeyTable):
     timeout_s: _Seconds = 30.0
 
 
-class SupervisorTable(_Table):
-    """The arguments of Supervisor that are plain data. A host may have one credential or a list of credentials."""
-
-    max_cells: _Count = 1
-    standby: Annotated[int, _is(_words(0, 1), int), _whole(0, 1)] = 1
-    allow_missing: Annotated[list[Annotated[_Text, _known("mechanism", frozenset(NAMES))]], _Listed] = []
-    credentials: Annotated[
-        dict[
-            Annotated[str, _asking("", parse_origin)], Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
-        ],
-        BeforeValidator(partial(_dict, 'a table such as { "api.example.com" = { value_env = "API_TOKEN" } }')),
-    ] = {}
-    approval_timeout_s: Annotated[
-        float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)
-    ] = 1.0
-    model_bytes: _Count = 1
-    journal_bytes: _Count = 1
-    quarantine: _Text = ""
-    state: _Text = ""
-    channel: ChannelTable = _left_out()
-    memory: MemoryTable = _left_out()
-    web: WebTable = _left_out()
-    concurrency: ConcurrencyTable = _left_out()
-    session_ttl_s: Annotated[
+_KINDS: Mapping[str, object] = {
+    "count": _Count,
+    "standby": Annotated[int, _is(_words(0, 1), int), _whole(0, 1)],
+    "seconds": _Seconds,
+    "finite seconds": _Seconds,
+    "path": _Text,
+    "mechanisms": Annotated[list[Annotated[_Text, _known("mechanism", frozenset(NAMES))]], _Listed],
+    "concurrency": ConcurrencyTable,
+    "lifetimes": Annotated[
         dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], _Lifetime],
         _values_of("a table such as { worker = 600 }"),
-    ] = {}
-    hook_timeout_s: _Seconds = 1.0
+    ],
+}
+"""The type of each kind of PlainOptions."""
+
+SupervisorTable = _table(
+    "SupervisorTable",
+    {
+        **{each.name: _KINDS[each.metadata["kind"]] for each in fields(PlainOptions)},
+        "credentials": Annotated[  # a host may have one credential or a list of them
+            dict[
+                Annotated[str, _asking("", parse_origin)],
+                Annotated[list[CredentialTable], BeforeValidator(_one_or_more)],
+            ],
+            _values_of('a table such as { "api.example.com" = { value_env = "API_TOKEN" } }'),
+        ],
+        "channel": ChannelTable,
+        "memory": MemoryTable,
+        "web": WebTable,
+    },
+)
 
 
 _Condition = Annotated[_Text, AfterValidator(_not_empty)]
@@ -490,7 +489,7 @@ class FileTable(_Table):
 
     state: _Text = ""
     profiles: ProfilesTable = _left_out()  # type: ignore[valid-type]
-    supervisor: SupervisorTable = _left_out()
+    supervisor: SupervisorTable = _left_out()  # type: ignore[valid-type]
     policy: PolicyTable = _left_out()
     mcpServers: Annotated[
         dict[Annotated[_Text, AfterValidator(_not_empty)], McpServerTable],

@@ -227,6 +227,15 @@ class Approver(Protocol):
     async def approve(self, request: ApprovalRequest) -> Approved | Denied: ...
 
 
+class PlainApprover(Protocol):
+    """An Approver without an event loop: its `approve` runs in a thread."""
+
+    def approve(self, request: ApprovalRequest) -> Approved | Denied: ...
+
+
+AnyApprover = Approver | PlainApprover
+
+
 def to_data(request: ApprovalRequest) -> dict[str, Any]:
     """The request as JSON data."""
     return {

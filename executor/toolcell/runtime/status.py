@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcell.dispatch.services import Services, agent_facts
+from toolcell.runtime.core import SessionCore
 from toolcell_tools.preview import counted
-
-from .core import SessionCore
 
 MOST_CALLS: Final = 100
 """The most calls and sessions that are listed; all are counted."""

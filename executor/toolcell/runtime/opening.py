@@ -1,18 +1,18 @@
-"""Check the arguments of a new session: the place of its workspace, and the names in its profile."""
+"""Check the options of a new session: its parts, the place of its workspace, and the names in its profile."""
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.rules import misuse
 from toolcell.rules.limits import UsageLimits
 from toolcell.rules.profile import Profile
+from toolcell.runtime.options import ChildOptions, SessionOptions
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
 
@@ -20,77 +20,36 @@ CONTEXT_BYTES: Final = 64 * 1024
 """The most bytes in the context summary of a session. Each cell of the session gets it once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """The checked arguments of a new session. None means the parent's value, or the supervisor's default."""
+@dataclass(frozen=True, kw_only=True)
+class Opening(ChildOptions):
+    """The checked options of a new session. None means the parent's value, or the supervisor's default."""
 
-    kind: SessionKind
-    workspace: str | Path
-    agent_id: str
-    session_id: str | None
-    channel: Channel | None
-    memory: MemoryStore | None
-    web: WebClient | None
-    http: HttpClient | None
-    config: dict[str, Any]
-    profile: Profile | None
-    usage_limits: UsageLimits | None
+    kind: SessionKind = field(kw_only=False)
+    workspace: str | Path = field()
+    agent_id: str = field()
+    config: dict[str, Any] = field()
     user_id: str = ""
     invocation_id: str = ""
-    context: str = ""
-    ttl_s: float | None = None
-    """Seconds until the session expires; None for the value of its kind."""
 
 
-def opening_of(
-    kind: SessionKind | str,
-    *,
-    workspace: str | Path,
-    agent_id: str,
-    session_id: str | None,
-    channel: Channel | None,
-    memory: MemoryStore | None,
-    web: WebClient | None,
-    http: HttpClient | None,
-    config: Mapping[str, Any] | None,
-    profile: Profile | None,
-    usage_limits: UsageLimits | None = None,
-    user_id: str = "",
-    invocation_id: str = "",
-    context: str = "",
-    ttl_s: float | None = None,
-) -> Opening:
-    """The checked arguments of `open_session` or `open_child`. Raises UsageError for a wrong one."""
-    kind = misuse.session_kind(kind)
-    misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
-    misuse.check_keys(session_id=session_id or None)
-    for name, text in (("agent_id", agent_id), ("user_id", user_id), ("invocation_id", invocation_id)):
-        misuse.check_text(name, text)
-    misuse.check_text("context", context)
-    if len(context.encode("utf-8", "surrogatepass")) > CONTEXT_BYTES:
+def opening_of(options: SessionOptions, **given: Any) -> Opening:
+    """The opening that the options and the values `given` in their place ask for. Raises UsageError for a wrong one."""
+    asked = {**vars(options), **given}
+    misuse.check_parts(**{name: asked[name] for name in ("channel", "memory", "web", "http")})
+    misuse.check_keys(session_id=options.session_id or None)
+    for name in ("agent_id", "user_id", "invocation_id", "context"):
+        misuse.check_text(name, asked.get(name, ""))
+    if len(asked.get("context", "").encode("utf-8", "surrogatepass")) > CONTEXT_BYTES:
         raise UsageError(f"context has more than {CONTEXT_BYTES:,} bytes. Pass a summary, and put the rest in a file.")
-    if ttl_s is not None:
-        misuse.seconds("ttl_s", ttl_s, ", math.inf for no end, or None for the kind's value")
-    misuse.check_profile("profile", profile)
-    if usage_limits is not None and not isinstance(usage_limits, UsageLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"usage_limits is no UsageLimits: {usage_limits!r}. Write UsageLimits(calls=100).")
-    return Opening(
-        kind=kind,
-        workspace=workspace,
-        agent_id=agent_id,
-        session_id=session_id,
-        channel=channel,
-        memory=memory,
-        web=web,
-        http=http,
-        config=dict(misuse.settings_of(config)),
-        profile=profile,
-        usage_limits=usage_limits,
-        user_id=user_id,
-        invocation_id=invocation_id,
-        context=context,
-        ttl_s=ttl_s,
-    )
+    if options.ttl_s is not None:
+        misuse.seconds("ttl_s", options.ttl_s, ", math.inf for no end, or None for the kind's value")
+    misuse.check_profile("profile", options.profile)
+    limits = options.usage_limits
+    if limits is not None and not isinstance(limits, UsageLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"usage_limits is no UsageLimits: {limits!r}. Write UsageLimits(calls=100).")
+    asked["kind"] = misuse.session_kind(options.kind)
+    asked["config"] = dict(misuse.settings_of(asked["config"]))
+    return Opening(**asked)
 
 
 def workspace_of(path: str | Path) -> Path:
