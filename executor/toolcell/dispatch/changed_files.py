@@ -8,8 +8,8 @@ from typing import Final
 
 from toolcell.backends.threads import FILES, NoThread
 from toolcell.sessions.changes import CallChanges, ListedChanges
-from toolcell_sandbox.changes import ChangedFile
-from toolcell_sandbox.seen import NAME_CHARS
+from toolcell_sandbox.trees.changes import ChangedFile
+from toolcell_sandbox.trees.facts import NAME_CHARS
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.result import Notice, ToolResult
 

@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import BindSession, Load
-from toolcell_sandbox.protected import protects_below
+from toolcell_sandbox.trees.protected import protects_below
 from toolcell_sandbox.view import Bind
 
 

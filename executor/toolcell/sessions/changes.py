@@ -18,7 +18,7 @@ import anyio
 
 from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
-from toolcell_sandbox.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTree
+from toolcell_sandbox.trees.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTree
 from toolcell_tools.artifact import Artifact
 
 T = TypeVar("T")

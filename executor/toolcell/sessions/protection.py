@@ -25,14 +25,14 @@ from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.sessions.hung import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
-from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
-from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile, is_below
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
+from toolcell_sandbox.trees.audit import Finding, ProtectedTree, Settled
+from toolcell_sandbox.trees.facts import Look, Seen, as_before, tick_of
+from toolcell_sandbox.trees.git_settings_copy import Drafts
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Budget
 from toolcell_sandbox.view import Bound
-from toolcell_sandbox.walker import Budget
 
 T = TypeVar("T")
 _log = logging.getLogger("toolcell")

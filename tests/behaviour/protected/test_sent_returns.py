@@ -13,8 +13,8 @@ import pytest
 from toolcell.cluster.sent.diff_writer import ApplyReport, ReceivedDiff, apply
 from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
 from toolcell.cluster.sent.manifest import SentEntry
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
-from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 
 class Returns:

@@ -15,7 +15,7 @@ from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
 from toolcell.cluster.sent.judge import leads_out
 from toolcell.cluster.sent.manifest import SentEntry
 from toolcell.workplaces.workspace_return import ConflictPolicy
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
 
 CONTENTS: dict[bytes, bytes] = {}
 

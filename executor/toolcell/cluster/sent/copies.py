@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolcell.cluster.link import pack
-from toolcell_sandbox import walker
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.seen import said, tick_of
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.changes import Facts
+from toolcell_sandbox.trees.facts import said, tick_of
+from toolcell_sandbox.trees.walker import Root
 
 from .blobs import BlobRoom, BlobStore
 from .exclusions import Exclusions

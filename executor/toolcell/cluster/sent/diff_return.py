@@ -9,7 +9,7 @@ import anyio
 
 from toolcell.cluster.peer import NodeGone
 from toolcell.workplaces.workspace_return import ConflictPolicy, WorkspaceReturn
-from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 from .blobs import BlobStore
 from .diff_fetch import DiffReceipt, fetched

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from toolcell.workplaces.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, said
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.changes import Facts
+from toolcell_sandbox.trees.facts import Look, said
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Root
 
 from .entries import MovedOn, make_directory, place, remove
 from .exclusions import Exclusions

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.kernel.syscalls import attempt
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.changes import Facts
 
 from .listing import facts_of
 from .manifest import SentEntry

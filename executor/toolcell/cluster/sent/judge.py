@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable, Mapping
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.protected import REPOSITORY_MARKS, folded, protects_below, reason_of
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.protected import REPOSITORY_MARKS, folded, protects_below, reason_of
+from toolcell_sandbox.trees.walker import Root
 
 from .exclusions import Exclusions
 from .manifest import SentEntry, is_sound

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.seen import is_racy, said
-from toolcell_sandbox.walker import Budget, Cut, Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.changes import Facts
+from toolcell_sandbox.trees.facts import is_racy, said
+from toolcell_sandbox.trees.walker import Budget, Cut, Root
 
 from .exclusions import Exclusions, ignored_by
 from .manifest import SentEntry, is_sound

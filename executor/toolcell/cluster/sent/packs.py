@@ -6,8 +6,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from toolcell.cluster.link import pack
-from toolcell_sandbox import walker
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Root
 
 from .seat_files import PIECE_BYTES
 

@@ -6,8 +6,8 @@ import stat
 from typing import Final
 
 from toolcell.workplaces.runtime import try_lock
-from toolcell_sandbox import walker
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Root
 
 __all__ = ["NodeDirectory"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.seen import said, shown
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees.changes import Facts
+from toolcell_sandbox.trees.facts import said, shown
+from toolcell_sandbox.trees.walker import Root
 
 from .exclusions import Exclusions
 from .listing import DigestCache, LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed

@@ -18,10 +18,10 @@ from toolcell.errors import UsageError
 from toolcell.pool.calling import PoolHost
 from toolcell.store.journal import Record
 from toolcell.workplaces.workspace_return import WorkspaceReturn
-from toolcell_sandbox import walker
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import said, shown
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.facts import said, shown
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Root
 
 from .diff_return import brought_back
 from .listing import DigestCache

@@ -24,7 +24,7 @@ from toolcell.rules.toml.policies import NO_DENIAL, add_files, no_denials, overl
 from toolcell.rules.toml.servers import COMMAND_GRANTS, McpServer, server_of
 from toolcell.rules.toml.source import NAME, ConfigSource, is_there, read, user_file
 from toolcell_sandbox.network import from_wire as network_of
-from toolcell_sandbox.protected import expanded, lifted
+from toolcell_sandbox.trees.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 
 ARGUMENTS = "the arguments of load_config"

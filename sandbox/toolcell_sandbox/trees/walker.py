@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
 
-from .kernel.syscalls import AT_FDCWD, attempt
+from toolcell_sandbox.kernel.syscalls import AT_FDCWD, attempt
 
 MIB = 1024 * 1024
 PIECE_BYTES = 3 * 1024  # of a path, below PATH_MAX

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from toolcell_sandbox.kernel.inotify import PLACED, Inotify, NoQueue
+
 from . import walker
-from .kernel.inotify import PLACED, Inotify, NoQueue
-from .seen import said, tick_of
+from .facts import said, tick_of
 from .walker import Budget, Cut, Root
 
 MIB = 1024 * 1024

@@ -12,6 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
+from .facts import (
+    DIGEST_BYTES,
+    Look,
+    Names,
+    Seen,
+    digest_of,
+    doubt_about,
+    facts_of,
+    is_racy,
+    said,
+    shown,
+)
 from .protected import (
     ANCHORED_PARTS,
     GIT_DIRECTORIES,
@@ -25,7 +37,6 @@ from .protected import (
     is_repository,
     quick,
 )
-from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
 

@@ -15,17 +15,40 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from toolcell_sandbox.kernel.birth import born_ns
+from toolcell_sandbox.profile import is_below
+from toolcell_sandbox.view import Bound
+
 from . import repositories, walker
-from .drafts import Drafts
-from .gitconfig import keys_in_words
-from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_settings, is_settings, objection_to
-from .kernel.birth import born_ns
+from .facts import (
+    Found,
+    Look,
+    Names,
+    Seen,
+    as_before,
+    digest_of,
+    facts_of,
+    is_as,
+    is_same_inode,
+    protect,
+    said,
+    shown,
+)
+from .git_allowed import (
+    JUDGED,
+    SETTINGS,
+    STATES,
+    content,
+    harmless_of,
+    harmless_settings,
+    is_settings,
+    objection_to,
+)
+from .git_settings import keys_in_words
+from .git_settings_copy import Drafts
 from .look import Directory, Vocabularies, Vocabulary, Walk
-from .profile import is_below
 from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, Matcher, folded, matcher, reason_of
 from .quarantine import Quarantine
-from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
-from .view import Bound
 from .walker import Budget, Copies, Cut, Root
 
 MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
