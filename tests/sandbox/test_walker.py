@@ -16,7 +16,7 @@ from toolcell_sandbox.trees.walker import Budget, Root
 
 DEEP = """
 import os, sys
-from toolcell_sandbox import walker
+from toolcell_sandbox.trees import walker
 
 os.chdir(sys.argv[1])
 top = os.open(".", walker.PATH)

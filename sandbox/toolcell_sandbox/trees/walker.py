@@ -81,6 +81,11 @@ class Budget:
                 raise Cut("it has too many entries")
             self.check()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._end
+
     def end(self) -> None:
         """Cut the walk short at its next step, from another thread."""
         self._end = -math.inf

@@ -12,8 +12,7 @@ from typing import Final
 
 from toolcell.cluster.link import pack
 from toolcell_sandbox.trees import walker
-from toolcell_sandbox.trees.changes import Facts
-from toolcell_sandbox.trees.facts import said, tick_of
+from toolcell_sandbox.trees.facts import Facts, said, tick_of
 from toolcell_sandbox.trees.walker import Root
 
 from .blobs import BlobRoom, BlobStore

@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from toolcell.workplaces.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
 from toolcell_sandbox.trees.audit import ProtectedTree
-from toolcell_sandbox.trees.changes import Facts
-from toolcell_sandbox.trees.facts import Look, said
+from toolcell_sandbox.trees.facts import Facts, Look, said
 from toolcell_sandbox.trees.quarantine import Quarantine
 from toolcell_sandbox.trees.walker import Root
 

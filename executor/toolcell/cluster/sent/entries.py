@@ -13,7 +13,7 @@ from typing import Final
 
 from toolcell_sandbox.kernel.syscalls import attempt
 from toolcell_sandbox.trees import walker
-from toolcell_sandbox.trees.changes import Facts
+from toolcell_sandbox.trees.facts import Facts
 
 from .listing import facts_of
 from .manifest import SentEntry

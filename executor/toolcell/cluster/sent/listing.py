@@ -8,8 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from toolcell_sandbox.trees import walker
-from toolcell_sandbox.trees.changes import Facts
-from toolcell_sandbox.trees.facts import is_racy, said
+from toolcell_sandbox.trees.facts import Facts, is_racy, said
 from toolcell_sandbox.trees.walker import Budget, Cut, Root
 
 from .exclusions import Exclusions, ignored_by

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolcell_sandbox.trees.changes import Facts
-from toolcell_sandbox.trees.facts import said, shown
+from toolcell_sandbox.trees.facts import Facts, said, shown
 from toolcell_sandbox.trees.walker import Root
 
 from .exclusions import Exclusions
