@@ -319,17 +319,17 @@ class Feed(Audience):
         elif error.errno not in _ABSENT and not (self._is_first and isinstance(error, PermissionError)):
             self._miss(said(error, path))  # at first, cells cannot write where we may not either
 
-    def cut(self, why: str) -> None:
+    def cut(self, error: Cut | OSError) -> None:
         if self._is_over:
             return
         if self._alone:
-            self._end(why)
+            self._end(_why(error))
         else:
             self._is_cut = True  # the audit's time is over, not ours
 
     def _lose(self, error: Cut | OSError) -> None:
         """End the look, but not the walk that it shares."""
-        why = said(error) if isinstance(error, OSError) else str(error)
+        why = _why(error)
         self.needs_no_queue = isinstance(error, OSError) and error.errno in _NONE_LEFT
         self._end(why)
         if self._alone:
@@ -540,6 +540,10 @@ def _below(top: _Folder) -> Iterator[_Folder]:
         folder = todo.pop()
         todo += folder.folders.values()
         yield folder
+
+
+def _why(error: Cut | OSError) -> str:
+    return said(error) if isinstance(error, OSError) else str(error)
 
 
 def _change(path: str, was: Facts | None, now: Facts | None) -> ChangedFile:

@@ -152,7 +152,7 @@ class Audience:
     def missed(self, place: object, path: str, error: OSError) -> None:
         """A directory could not be looked at."""
 
-    def cut(self, why: str) -> None:
+    def cut(self, error: Cut | OSError) -> None:
         """The walk ended early."""
 
 
@@ -211,12 +211,12 @@ class Walk:
         except Cut as cut:
             self._unknown(str(cut))
             if self._audience is not None:
-                self._audience.cut(str(cut))
+                self._audience.cut(cut)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) or self._look.root is not None:
                 self._unknown(said(error))
             if self._audience is not None:
-                self._audience.cut(said(error))
+                self._audience.cut(error)
         return self._look
 
     def _descend(self, root: Root) -> None:

@@ -14,9 +14,11 @@ import anyio
 from toolcell.backends.threads import NoThread
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
+from toolcell.cluster.sent.sender import StaleSource
 from toolcell.errors import UsageError
 from toolcell.pool.calling import PoolHost
 from toolcell.store.journal import Record
+from toolcell.workplaces.listing import DigestCache
 from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_sandbox.trees import walker
 from toolcell_sandbox.trees.facts import said, shown
@@ -24,9 +26,7 @@ from toolcell_sandbox.trees.quarantine import Quarantine
 from toolcell_sandbox.trees.walker import Root
 
 from .diff_return import brought_back
-from .listing import DigestCache
 from .options import SentWorkspaces
-from .packs import StaleSource
 from .sender import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
 from .source import SourceTree, read_source
 

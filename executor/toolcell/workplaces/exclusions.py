@@ -63,7 +63,7 @@ class Exclusions:
                 return decided
         return False
 
-    def covers(self, path: str, *, is_directory: bool) -> bool:
+    def covers(self, path: str, is_directory: bool) -> bool:
         """Whether the entry, or a directory above it, is excluded."""
         parts = path.split("/")
         above = ("/".join(parts[:count]) for count in range(1, len(parts)))
