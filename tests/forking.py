@@ -27,7 +27,7 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl  # noqa: E402
 from importlib import import_module  # noqa: E402
 
 from toolcell.runner import zygote  # noqa: E402
-from toolcell_sandbox.kernel.numbers import NUMBERS  # noqa: E402
+from toolcell_sandbox.kernel.syscalls import NUMBERS  # noqa: E402
 from toolcell_tools import function  # noqa: E402
 
 function.deriving = False  # as serve.preload does

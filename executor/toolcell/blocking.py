@@ -26,7 +26,7 @@ from toolcell.store.approvals import Approvals, Approver
 from toolcell.store.journal import Journal
 from toolcell.wire import forks
 from toolcell.workplaces.workspace_return import WorkspaceReturn
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

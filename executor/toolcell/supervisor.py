@@ -3,7 +3,7 @@
 import warnings
 
 from toolcell.wire.forks import OfOneProcess
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 
 from .errors import UsageError
 from .fast.imports import Uncollected

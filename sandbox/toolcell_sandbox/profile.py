@@ -9,12 +9,12 @@ from dataclasses import replace as _replace
 from functools import lru_cache
 from types import MappingProxyType
 
+from .errors import named, refusal, refusing
 from .etc import etc_paths
 from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
 from .network import to_wire as network_to_wire
-from .refusal import named, refusal, refusing
 from .trees.protected import DEFAULT_PROTECTED, check, expanded, lifted
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds

@@ -10,7 +10,7 @@ from .enter import Entered
 from .errors import SandboxError
 from .identity import Identity, unused_slots
 from .kernel.probe import probe
-from .messages import MAX_BYTES, Confined, NotEntered, pack, unpack
+from .order import MAX_BYTES, Confined, NotEntered, pack, unpack
 from .profile import CellProfile
 from .report import SandboxReport
 from .spawn import Child, spawn, terminate

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers import nest
 
 from toolcell_sandbox import CellProfile
-from toolcell_sandbox.kernel.birth import born_ns
+from toolcell_sandbox.kernel.syscalls import born_ns
 from toolcell_sandbox.trees import audit, facts, look
 from toolcell_sandbox.trees.audit import Finding, ProtectedTree, ProtectedTrees
 from toolcell_sandbox.trees.facts import RACY_NS, Look, Seen, as_before

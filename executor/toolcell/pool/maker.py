@@ -14,8 +14,8 @@ from toolcell_sandbox import prespawn, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
-from toolcell_sandbox.messages import Particulars
 from toolcell_sandbox.network import HostNetwork
+from toolcell_sandbox.order import Particulars
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Found, View

@@ -17,7 +17,7 @@ from toolcell.wire.budget import Budgets
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import RunRecord
-from toolcell_sandbox import binding
+from toolcell_sandbox import late_paths
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import SandboxReport
@@ -615,7 +615,7 @@ class Pool:
             cell.on_not_spawned(failure)
         else:
             # The next cell is made for its session from the start: it does not need this step, or reports the error.
-            if failure.step == binding.ENTER:
+            if failure.step == late_paths.ENTER:
                 self.prewarmer.stop()
             elif failure.mechanism == "idmapped_mounts":
                 self._on_start_failed(cell.spec, failure)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from toolcell_sandbox.kernel.birth import born_ns
+from toolcell_sandbox.kernel.syscalls import born_ns
 from toolcell_sandbox.profile import is_below
 from toolcell_sandbox.view import Bound
 

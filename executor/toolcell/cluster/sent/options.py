@@ -8,7 +8,7 @@ from toolcell.errors import UsageError
 from toolcell.rules import misuse
 from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions
 from toolcell.workplaces.workspace_return import ConflictPolicy
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 from toolcell_sandbox.trees.judge import MAX_DEPTH
 
 __all__ = ["SentWorkspaces", "WorkspaceTooLarge"]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from toolcell.wire.frames import HEADER
 from toolcell.wire.messages import BindPaths, PathsBound, Prepare, Started
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.kernel.descriptors import receive_fds
 from toolcell_sandbox.profile import CellProfile
 
 
