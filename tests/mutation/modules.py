@@ -81,20 +81,19 @@ MODULES: dict[str, Held] = {
             "mechanisms/cgroups": held(
                 "sandbox/mechanisms/test_cgroups", "sandbox/mechanisms/test_cgroup_tree", "sandbox/test_enter"
             ),
-            "mechanisms/fds": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
+            "kernel/descriptors": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
             "mechanisms/landlock": held(
                 "sandbox/test_kernel", "sandbox/test_enter", "behaviour/protected/test_cells", far=ESCAPE
             ),
             "mechanisms/lifetime": held(
                 "sandbox/mechanisms/test_lifetime", "sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE
             ),
-            "mechanisms/loopback": held(
-                "sandbox/mechanisms/test_loopback", "behaviour/network/test_confinement", far=ESCAPE
-            ),
             "mechanisms/mounts": held(
                 "sandbox/mechanisms/test_mounts", "sandbox/test_enter", "sandbox/test_prespawn", far=ESCAPE
             ),
-            "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
+            "mechanisms/namespaces": held(
+                "sandbox/test_spawn", "sandbox/test_enter", "sandbox/mechanisms/test_loopback", far=ESCAPE
+            ),
             "mechanisms/rlimits": held(
                 "sandbox/mechanisms/test_rlimits",
                 "sandbox/test_enter",
