@@ -347,7 +347,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors.LOWEST_OWN, hard))
 try:
     descriptors.raised(fd)
 except SandboxError as error:
-    say([error.step, error.errno == errno.EINVAL, "ulimit -n" in error.cure, fd in descriptors.open_fds(descriptors.LOWEST_OWN)])
+    say([error.step, error.errno == errno.EINVAL, "ulimit -n" in error.cure, fd in descriptors.open_fds(32)])
 """
     assert _run(code) == ["move a descriptor", True, True, False]
 

@@ -154,12 +154,12 @@ class TrackedRoot:
             dropped = self._changes.make_room(self) if is_first else []
             running, most = self._running()
 
+            feed = tree.feed()
             found: list[Changes] = []
 
             def work() -> T:
                 for each in dropped:
                     each.close()  # here, because it takes milliseconds for a large one
-                feed = tree.feed()
                 outcome = walk(feed)
                 found.append(feed.changes(most))
                 return outcome
@@ -170,9 +170,9 @@ class TrackedRoot:
                 self._tree = self._new_tree()
                 raise
             (changes,) = found
-            if is_first:
+            if is_first and not feed.needs_no_queue:  # else `enter` begins without a queue
                 self._begun(changes.unknown, began)
-            else:
+            elif not is_first:
                 self._tell(running, changes)
             if entering is not None and not self._tree.is_lost:
                 self._add(entering)

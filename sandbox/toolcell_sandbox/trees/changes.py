@@ -60,6 +60,11 @@ class ChangedFile(NamedTuple):
     after: bytes | None = None
 
 
+def order_of(change: ChangedFile) -> tuple[bool, str]:
+    """The sort key of a change: files in `.git` come last."""
+    return f"/{change.path}".find("/.git/") >= 0, change.path
+
+
 @dataclass(slots=True)
 class Changes:
     """The changes since the last look. `unknown` is the reason why some may be missing, "" if none is."""
@@ -470,12 +475,13 @@ class Feed(Audience):
             return Changes(self._unread(), self.unknown)
 
     def _unread(self) -> list[ChangedFile]:
-        """The changes, without contents."""
-        return [
+        """The changes, without contents, in the order in which they are told."""
+        found = [
             _change(path, was, self._now[path])
             for path, was in self._was.items()
             if was != self._now[path] or path in self._doubtful
         ]
+        return sorted(found, key=order_of)
 
     def _read_changed(self, root: Root, most: int) -> list[ChangedFile]:
         left, found = READ_ALL_BYTES, list[ChangedFile]()
