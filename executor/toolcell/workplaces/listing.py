@@ -126,16 +126,16 @@ class TreeListing(Audience):
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
-    def visit(self, above: object, name: str, info: os.stat_result) -> str:
+    def visit(self, above: str | None, name: str, info: os.stat_result) -> str:
         """The path of the directory."""
         return f"{above}/{name}" if above else name
 
-    def opened(self, place: object, fd: int) -> None:
+    def opened(self, place: str, fd: int) -> None:
         if self.ignores and len(self._ignored) < MOST_IGNORES and (lines := _ignore_file(fd)):
-            self._ignored.append((str(place), lines))
+            self._ignored.append((place, lines))
             self.exclusions = self._own.after(self._ignored)
 
-    def entry(self, place: object, each: "os.DirEntry[str]") -> bool:
+    def entry(self, place: str, each: "os.DirEntry[str]") -> bool:
         path = f"{place}/{each.name}" if place else each.name
         try:
             info = each.stat(follow_symlinks=False)
@@ -157,7 +157,7 @@ class TreeListing(Audience):
             raise Cut(f"it has more than {self.most:,} entries")
         return True
 
-    def missed(self, place: object, path: str, error: OSError) -> None:
+    def missed(self, place: str | None, path: str, error: OSError) -> None:
         if not path:
             raise error
         self.unread.add(path)

@@ -154,22 +154,22 @@ class WatchedTree:
         """What a walk of this tree must be given as its audience, so that it finds the changes too."""
         return Feed(self, seconds=2 * LOOK_S if self.is_lost else LOOK_S)  # a first walk is shared in time too
 
-    def begin(self, seconds: float = LOOK_S) -> str:
+    def begin(self) -> str:
         """Look for the first time. Returns the reason why a part of the tree is unknown, "" if none is."""
-        feed = self.walk(Feed(self, Inotify, alone=True), seconds)
+        feed = self.walk(Feed(self, Inotify, alone=True))
         if feed.needs_no_queue:
-            feed = self.walk(Feed(self, NoQueue, alone=True), seconds)
+            feed = self.walk(Feed(self, NoQueue, alone=True))
         return feed.changes(0).unknown
 
-    def look(self, most: int, seconds: float = LOOK_S) -> Changes:
+    def look(self, most: int) -> Changes:
         """Find the changes since the last look. Read the contents of the first `most` changed files."""
         if self.is_lost:
             return Changes(unknown="it could not be looked at before")
-        return self.walk(Feed(self, alone=True), seconds).changes(most)
+        return self.walk(Feed(self, alone=True)).changes(most)
 
-    def walk(self, feed: "Feed", seconds: float) -> "Feed":
+    def walk(self, feed: "Feed") -> "Feed":
         """Walk for the feed alone."""
-        budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=seconds)
+        budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
         Walk(self.root, Vocabularies(), self._listed, budget, None, audience=feed).taken()
         return feed
 
@@ -233,11 +233,11 @@ class Feed(Audience):
         except OSError as error:
             self._lose(error)
 
-    def visit(self, above: object, name: str, info: os.stat_result) -> _Folder | None:
+    def visit(self, above: _Folder | None, name: str, info: os.stat_result) -> _Folder | None:
         """The directory as it was known, or as its listing has found it a moment ago."""
         if self._is_over:
             return None
-        if not isinstance(above, _Folder):
+        if above is None:
             return self._tree.top
         folder = above.folders.get(name)
         if folder is None or folder.inode != info.st_ino:
@@ -247,14 +247,12 @@ class Feed(Audience):
             return None
         return folder
 
-    def wants(self, place: object) -> str:
-        assert isinstance(place, _Folder)
+    def wants(self, place: _Folder) -> str:
         if self._lists_all or not place.is_listed:
             return "list"
         return "named" if place.watch in self._names or place.above is None else ""
 
-    def opened(self, place: object, fd: int) -> None:
-        assert isinstance(place, _Folder)
+    def opened(self, place: _Folder, fd: int) -> None:
         self._met.clear()
         if self._is_over:
             return
@@ -266,9 +264,8 @@ class Feed(Audience):
         self._compares_all = self._lists_all or not place.is_listed or not is_watched
         self._some = self._names.get(place.watch, {})
 
-    def entry(self, place: object, each: "os.DirEntry[str]") -> bool:
+    def entry(self, place: _Folder, each: "os.DirEntry[str]") -> bool:
         """In a directory that was watched all the time, an entry without events is as it was."""
-        assert isinstance(place, _Folder)
         name = each.name
         if self._is_over:
             return True
@@ -287,17 +284,15 @@ class Feed(Audience):
             self._lose(cut)
         return True
 
-    def listed(self, place: object) -> None:
-        assert isinstance(place, _Folder)
+    def listed(self, place: _Folder) -> None:
         if self._is_over:
             return
         place.is_listed = True
         for name in [*(place.files.keys() - self._met), *(place.folders.keys() - self._met)]:
             self._gone(place, name)
 
-    def named(self, place: object, fd: int) -> None:
+    def named(self, place: _Folder, fd: int) -> None:
         """Look at the entries with events."""
-        assert isinstance(place, _Folder)
         if self._is_over:
             return
         try:
@@ -318,7 +313,7 @@ class Feed(Audience):
         except (Cut, OSError) as error:
             self._lose(error)
 
-    def missed(self, place: object, path: str, error: OSError) -> None:
+    def missed(self, place: _Folder | None, path: str, error: OSError) -> None:
         if not path:
             self._lose(error)
         elif error.errno not in _ABSENT and not (self._is_first and isinstance(error, PermissionError)):
@@ -460,7 +455,7 @@ class Feed(Audience):
         tree = self._tree
         if self._is_cut:
             self._alone, self._budget = True, Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
-            tree.walk(self, LOOK_S)
+            tree.walk(self)
         if self._is_over:
             return Changes(self._unread(), self.unknown)
         try:

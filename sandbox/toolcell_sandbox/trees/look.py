@@ -44,6 +44,10 @@ from .protected import (
 from .targets import Targets
 from .walker import Budget, Cut, Root
 
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_OPEN = 24  # open descriptors of one look
 MAX_PATH_CHARS = 64 * 1024  # sixteen times PATH_MAX
 
@@ -71,7 +75,7 @@ class _Frame:
     todo: list[str]
     depth: int  # components of its path
     starts: tuple[int, ...]  # see `Matcher`: the starts that count for names in it
-    place: object = None  # what `Audience.visit` has returned for it
+    place: "Any" = None  # what `Audience.visit` has returned for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +131,29 @@ class Audience:
     def begin(self) -> None:
         """The walk begins."""
 
-    def visit(self, above: object, name: str, info: os.stat_result) -> object:
+    def visit(self, above: "Any", name: str, info: os.stat_result) -> "Any":
         """The place of a directory below the place `above`, which is None for the root; None to hear no more of it."""
         raise NotImplementedError
 
-    def wants(self, place: object) -> str:
+    def wants(self, place: "Any") -> str:
         """Why an unchanged directory must be opened: to "list" it, or only because some of its entries are "named" in
         events; "" if it need not be."""
         return "list"
 
-    def opened(self, place: object, fd: int) -> None:
+    def opened(self, place: "Any", fd: int) -> None:
         """A directory is open, and will be listed."""
 
-    def entry(self, place: object, each: "os.DirEntry[str]") -> bool:
+    def entry(self, place: "Any", each: "os.DirEntry[str]") -> bool:
         """An entry of the open directory. Returns whether the walk takes notice of it."""
         raise NotImplementedError
 
-    def listed(self, place: object) -> None:
+    def listed(self, place: "Any") -> None:
         """All entries of the directory were heard of."""
 
-    def named(self, place: object, fd: int) -> None:
+    def named(self, place: "Any", fd: int) -> None:
         """An unchanged directory is open because `wants` said so, or because the walk looks at files in it."""
 
-    def missed(self, place: object, path: str, error: OSError) -> None:
+    def missed(self, place: "Any", path: str, error: OSError) -> None:
         """A directory could not be looked at."""
 
     def cut(self, error: Cut | OSError) -> None:
@@ -302,7 +306,7 @@ class Walk:
         frame.todo = list(node.children or ())
         self._spare_descriptors()
 
-    def _missed(self, above: object, name: str, error: OSError) -> None:
+    def _missed(self, above: "Any", name: str, error: OSError) -> None:
         if self._audience is not None and (above is not None or not self._frames):
             self._audience.missed(above, self._path(name), error)
 
