@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
-from toolcell_sandbox.seen import RACY_NS
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.facts import RACY_NS
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
 
 from .conftest import Publish
 from .interleave import Case, interleave, timed

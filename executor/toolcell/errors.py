@@ -5,7 +5,7 @@ They are `ToolError` values.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolcell_sandbox.refusal import refuse_with
+from toolcell_sandbox.errors import refuse_with
 from toolcell_tools.failures import ToolcellError, UsageError
 
 __all__ = ["ArgumentError", "ConfigError", "ConfigProblem", "SandboxUnavailableError", "ToolcellError", "UsageError"]

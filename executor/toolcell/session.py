@@ -27,7 +27,7 @@ from toolcell.store.approvals import AnyApprover
 from toolcell.wire.budget import is_beyond
 from toolcell.wire.forks import OfOneProcess
 from toolcell.workplaces.workspace_return import WorkspaceReturn
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

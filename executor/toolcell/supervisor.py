@@ -5,7 +5,7 @@ import warnings
 from toolcell.rules.options import PlainOptions, parameters_of
 from toolcell.wire.forks import OfOneProcess
 from toolcell.wire.switches import Uncollected
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 
 from .errors import UsageError
 from .runtime.options import ObjectOptions, Options, RootOptions

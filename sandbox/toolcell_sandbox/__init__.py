@@ -6,7 +6,6 @@ from types import ModuleType
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from .audit import Finding, ProtectedTree, ProtectedTrees
     from .enter import Entered, enter
     from .errors import SandboxError
     from .explain import explain
@@ -18,11 +17,12 @@ if TYPE_CHECKING:
     from .network import HostNetwork, NoNetwork, ProxyNetwork
     from .prespawn import Prespawned
     from .profile import CellProfile
-    from .protected import DEFAULT_PROTECTED, protects
-    from .quarantine import Quarantine
     from .report import Mechanism, SandboxReport
     from .run import run
     from .spawn import Child, spawn
+    from .trees.audit import Finding, ProtectedTree, ProtectedTrees
+    from .trees.protected import DEFAULT_PROTECTED, protects
+    from .trees.quarantine import Quarantine
     from .view import Bound
 
 _HOMES = {
@@ -30,26 +30,26 @@ _HOMES = {
     "Cgroup": "mechanisms.cgroups",
     "CgroupTree": "mechanisms.cgroup_tree",
     "Child": "spawn",
-    "DEFAULT_PROTECTED": "protected",
+    "DEFAULT_PROTECTED": "trees.protected",
     "Entered": "enter",
-    "Finding": "audit",
+    "Finding": "trees.audit",
     "HostNetwork": "network",
     "Identity": "identity",
     "Limits": "limits",
     "Mechanism": "report",
     "NoNetwork": "network",
     "CellProfile": "profile",
-    "ProtectedTree": "audit",
-    "ProtectedTrees": "audit",
+    "ProtectedTree": "trees.audit",
+    "ProtectedTrees": "trees.audit",
     "ProxyNetwork": "network",
-    "Quarantine": "quarantine",
+    "Quarantine": "trees.quarantine",
     "SandboxError": "errors",
     "SandboxReport": "report",
     "Prespawned": "prespawn",
     "enter": "enter",
     "explain": "explain",
     "probe": "kernel.probe",
-    "protects": "protected",
+    "protects": "trees.protected",
     "run": "run",
     "spawn": "spawn",
 }

@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from . import selftest
+from . import etc, selftest
 from .errors import SandboxError
 from .identity import Identity, enter_user_namespace, may_be_in_group_0
-from .mechanisms import accounts, capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
+from .kernel import descriptors
+from .mechanisms import capabilities, cgroups, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .order import Base, Order
 from .profile import CellProfile
@@ -65,7 +66,7 @@ def enter(
     made_by_caller = {"pid_namespace"} if base.first else set[str]()
     namespaces.unshare(base.namespaces - made_by_caller - {"cgroup_namespace"})
     note("namespaces")
-    listener = _listen_for_proxy() if base.proxied else -1
+    listener = namespaces.listen(PROXY_HOST, PROXY_PORT) if base.proxied else -1
     fork_init(listener)
 
     # In the init: pid 1 of its own pid namespace.
@@ -105,13 +106,13 @@ def enter(
         mounts.mount_scratch(profile.limits, identity, allow_exec=allow_exec)
         mounts.attach(mounts.open_trees(_not_in_place(order), order.id_maps, host))
         mounts.make_links(order.view.links)
-        accounts.make(identity, profile.env.get("HOME", "/tmp"), {bind.path for bind in order.view.binds})
+        etc.make_accounts(identity, profile.env.get("HOME", "/tmp"), {bind.path for bind in order.view.binds})
         note("mounts")
         mounts.drop_old_root(host)
         note("drop the old root")
     _change_directory(profile.cwd)
     kept_fds = order.keep_fds if children_fd < 0 else (*order.keep_fds, children_fd)
-    fds.keep_only((*kept_fds, base.parent_fd))
+    descriptors.keep_only((*kept_fds, base.parent_fd))
     rlimits.apply(
         profile.limits,
         in_use=in_use,
@@ -154,12 +155,6 @@ def _memory_limit(allow_exec: bool, limited: frozenset[str]) -> str:
     return "" if "memory" in limited else "RLIMIT_DATA"
 
 
-def _listen_for_proxy() -> int:
-    from .mechanisms import loopback  # it imports socket, which other cells do not need
-
-    return loopback.listen(PROXY_HOST, PROXY_PORT)
-
-
 def _ports(network: Network) -> tuple[int, ...] | None:
     """The TCP ports that the cell may connect to; None for all."""
     if isinstance(network, HostNetwork):
@@ -199,7 +194,7 @@ def common_rules(profile: CellProfile, *, own_root: bool) -> list[landlock.Rule]
         rules.append(landlock.Rule("/tmp", _rights(profile, write=True)))
         rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
         rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, of the view only
-        rules += (landlock.Rule(path, landlock.READ_FILE) for path in accounts.FILES if os.path.exists(path))
+        rules += (landlock.Rule(path, landlock.READ_FILE) for path in etc.ACCOUNTS if os.path.exists(path))
     return rules
 
 

@@ -1,4 +1,5 @@
-"""What every cell may read of /etc: public data of the C library, and settings of installed programs.
+"""/etc in a cell: what every cell may read of the host's (public data of the C library, and settings of installed
+programs), and its own accounts.
 
 A distribution keeps the settings of a program in /etc and links to them from the program's own directory below /usr:
 without the target of /usr/lib/jvm/*/conf/net.properties, Java does not start. So a directory of /etc is readable in
@@ -8,8 +9,12 @@ that lies directly in /etc (environment, npmrc), and no directory with a part th
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import lru_cache
+
+TYPE_CHECKING = False  # checkers know this name
+if TYPE_CHECKING:
+    from .identity import Identity
 
 _PUBLIC = (
     "ld.so.cache", "alternatives", "localtime", "fonts", "services", "protocols",
@@ -21,6 +26,9 @@ _DEPTH = 2  # of the links: maven/conf. A walk to 3 takes 25 ms of the start of 
 _DEEPER = {"jvm": 4, "texlive": 4, "R": 3}  # jvm/java-17-openjdk-amd64/conf/net.properties, texlive/texmf-dist/web2c/…
 _SETTINGS = frozenset({"conf", "config", "etc"})  # are searched too where a program's directory is
 _ENTRIES = 2_000  # of a directory of settings; those of Java are 20
+ACCOUNTS = ("/etc/passwd", "/etc/group")
+USER_NAME = "toolcell"
+_NOBODY = 65534
 
 
 @lru_cache(maxsize=1)
@@ -85,3 +93,29 @@ def _is_public(directory: str) -> bool:
 
 def _is_open(status: os.stat_result, kind: int, bits: int) -> bool:
     return stat.S_IFMT(status.st_mode) == kind and status.st_mode & bits == bits
+
+
+def make_accounts(identity: "Identity", home: str, bound: Container[str]) -> None:
+    """Write the cell's own passwd(5) and group(5) into the new root, so that programs find their user, unless the
+    profile binds the host's. They have no account of the host."""
+    for path, text in zip(ACCOUNTS, (_passwd(identity, home), _group(identity)), strict=True):
+        if "/etc" in bound or path in bound:
+            continue
+        os.makedirs("/etc", 0o755, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o444)  # whatever the umask is
+            file.write(text.encode())
+
+
+def _passwd(identity: "Identity", home: str) -> str:
+    accounts = {0: "root:x:0:0::/root:/bin/sh", _NOBODY: f"nobody:x:{_NOBODY}:{_NOBODY}::/:/bin/sh"}
+    home = home if home.isprintable() and ":" not in home else "/tmp"
+    accounts[identity.uid] = f"{USER_NAME}:x:{identity.uid}:{identity.gid}::{home}:/bin/sh"
+    return "".join(f"{line}\n" for line in accounts.values())
+
+
+def _group(identity: "Identity") -> str:
+    groups = {0: "root:x:0:", _NOBODY: f"nogroup:x:{_NOBODY}:"}
+    groups.setdefault(identity.gid, f"{USER_NAME}:x:{identity.gid}:")
+    return "".join(f"{line}\n" for line in groups.values())

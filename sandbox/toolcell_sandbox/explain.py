@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from .limits import Limits
 from .network import HostNetwork, ProxyNetwork
-from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES
+from .trees.protected import GIT_PARTS, GIT_POINTER, GIT_STATES
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as _replace
 
-from .refusal import refusal, refusing
+from .errors import refusal, refusing
 
 MIB = 1024 * 1024
 GRACE_SHARE = 0.2  # the grace is at most this share of a call's time, so a short call is not cancelled at once

@@ -14,11 +14,9 @@ from dataclasses import replace
 from . import view
 from .errors import SandboxError
 from .identity import Identity
-from .kernel.passing import receive_fds
-from .mechanisms.fds import LOWEST_OWN, raised
-from .messages import Become, pack, unpack
+from .kernel.descriptors import LOWEST_OWN, raised, receive_fds
 from .network import NoNetwork
-from .order import Order, Sealed
+from .order import Become, Order, Sealed, pack, unpack
 from .profile import CellProfile, is_below
 from .report import SandboxReport
 from .spawn import Main, OnFailure, begin, prepare, terminate

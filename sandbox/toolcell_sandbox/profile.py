@@ -9,13 +9,13 @@ from dataclasses import replace as _replace
 from functools import lru_cache
 from types import MappingProxyType
 
+from .errors import named, refusal, refusing
 from .etc import etc_paths
 from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
 from .network import to_wire as network_to_wire
-from .protected import DEFAULT_PROTECTED, check, expanded, lifted
-from .refusal import named, refusal, refusing
+from .trees.protected import DEFAULT_PROTECTED, check, expanded, lifted
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class CellProfile:
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
     `protected` are names that nothing may create or change in a writable path, for they run later
-    (`toolcell_sandbox.protected`); a writable path may itself be, or lie below, one of them. The word "project_code"
-    among them stands for the project's own code: `conftest.py`, CI workflows and the like.
+    (`toolcell_sandbox.trees.protected`); a writable path may itself be, or lie below, one of them. The word
+    "project_code" among them stands for the project's own code: `conftest.py`, CI workflows and the like.
     `quarantined` says what becomes of a call that made or changed one all the same, which is moved away: "tell" gives
     its result with a notice, "deny" takes the result away.
     `unchecked` says what becomes of a call whose writable paths could not be audited in full, in the time and with the

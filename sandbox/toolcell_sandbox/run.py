@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from .audit import Finding, ProtectedTrees
 from .enter import Entered
 from .errors import SandboxError
 from .identity import Identity, unused_slots
 from .kernel.probe import probe
-from .messages import MAX_BYTES, Confined, NotEntered, pack, unpack
+from .order import MAX_BYTES, Confined, NotEntered, pack, unpack
 from .profile import CellProfile
-from .quarantine import Quarantine
 from .report import SandboxReport
 from .spawn import Child, spawn, terminate
+from .trees.audit import Finding, ProtectedTrees
+from .trees.quarantine import Quarantine
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ import os
 import resource
 
 from .errors import SandboxError
+from .kernel import descriptors
 from .kernel.syscalls import attempt
 from .limits import Limits
-from .mechanisms import capabilities, fds
+from .mechanisms import capabilities
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, ProxyNetwork
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
@@ -146,7 +147,7 @@ def _descriptors(limit: int) -> set[int]:
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
-        return fds.open_fds(limit)  # this cell has no /proc
+        return descriptors.open_fds(limit)  # this cell has no /proc
     found = {int(name) for name in names}
     return {fd for fd in found if _is_open(fd)}  # without the descriptor of the listing
 

@@ -9,13 +9,12 @@ from . import view
 from .enter import Entered, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
-from .kernel.numbers import MACHINE
-from .kernel.syscalls import fork
-from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
+from .kernel import descriptors
+from .kernel.syscalls import MACHINE, fork
+from .mechanisms import landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
-from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
-from .order import Base, Order, Sealed
+from .order import MAX_BYTES, Base, Forked, IsInit, NotEntered, Order, Sealed, pack, unpack
 from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bound, Found
@@ -73,7 +72,7 @@ def spawn(
     same SandboxError. `protected` are the paths of `ProtectedTree.bound`; the caller audits afterwards, as `run` does.
     The cell keeps no descriptors but 0, 1, 2 and `keep_fds`.
 
-    An `unbound` cell gets more paths later (`binding`), and its file rules with them.
+    An `unbound` cell gets more paths later (`late_paths`), and its file rules with them.
 
     With `sealed`, this process does not learn what belongs to the cell's session: `profile` has only the `figures`, and
     the cell reads the whole profile and the view from `sealed.fd`. The caller closes that descriptor. Then a
@@ -102,7 +101,7 @@ def begin(
     """Fork a process that becomes a cell when `receive` returns an order. It keeps all descriptors of the caller, or
     only 0, 1, 2 and those in `inherited`. Otherwise as `spawn`."""
     _become_subreaper_once()
-    tell_read, tell_write = _pair() if base.proxied else os.pipe2(os.O_CLOEXEC)
+    tell_read, tell_write = descriptors.pair() if base.proxied else os.pipe2(os.O_CLOEXEC)
     adopted_read, adopted_write = os.pipe2(os.O_CLOEXEC)
     try:
         outer = namespaces.fork_first("fork the cell") if base.first else fork("fork the cell")
@@ -114,12 +113,14 @@ def begin(
         os.close(tell_read)
         os.close(adopted_write)
         if inherited is not None:
-            fds.keep_only((*inherited, tell_write, adopted_read, base.parent_fd))
+            descriptors.keep_only((*inherited, tell_write, adopted_read, base.parent_fd))
         _run_cell(base, receive, main, failed, tell_write, adopted_read)
     os.close(tell_write)
     os.close(adopted_read)
     try:
-        told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, MAX_BYTES), -1)
+        told, listener = (
+            descriptors.receive(tell_read, MAX_BYTES) if base.proxied else (os.read(tell_read, MAX_BYTES), -1)
+        )
         message = unpack(told)
         if not isinstance(message, IsInit):
             os.waitpid(outer, 0)  # this process is now the parent of the init, whose pid cannot be reused
@@ -237,24 +238,6 @@ def _unbounded_root() -> SandboxError:
     )
 
 
-def _pair() -> tuple[int, int]:
-    from .mechanisms import loopback  # it imports socket, which other cells do not need
-
-    return loopback.pair()
-
-
-def _receive(channel: int) -> tuple[bytes, int]:
-    from .mechanisms import loopback
-
-    return loopback.receive(channel, MAX_BYTES)
-
-
-def _hand_on(channel: int, message: bytes, listener: int) -> None:
-    from .mechanisms import loopback
-
-    loopback.send(channel, message, listener)
-
-
 def _run_cell(
     base: Base, receive: Callable[[], Order], main: Main, failed: OnFailure, tell: int, adopted: int
 ) -> "NoReturn":
@@ -269,7 +252,7 @@ def _run_cell(
         init = fork("fork the cell's init")
         if init:
             if listener >= 0:
-                _hand_on(tell, pack(Forked(init)), listener)
+                descriptors.send(tell, pack(Forked(init)), listener)
             else:
                 os.write(tell, pack(Forked(init)))
             os._exit(0)
@@ -318,7 +301,7 @@ def _pidfd_of_self() -> int:
     global _own_pidfd
     pid, fd = _own_pidfd
     if pid != os.getpid():
-        fd = fds.raised(os.pidfd_open(os.getpid()))
+        fd = descriptors.raised(os.pidfd_open(os.getpid()))
         _own_pidfd = (os.getpid(), fd)
     return fd
 

@@ -14,8 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from toolcell_sandbox import identity as identities
+from toolcell_sandbox.kernel import descriptors
 from toolcell_sandbox.kernel.syscalls import attempt, syscall
-from toolcell_sandbox.mechanisms import bpf, capabilities, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
+from toolcell_sandbox.mechanisms import bpf, capabilities, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 
 CLONE_NEWNS = 0x20000
 MS_MOVE = 0x2000
@@ -423,7 +424,7 @@ def _steps() -> list[Layer]:
         Layer("hidepid and subset of /proc", part(without_mount_option, 0, "hidepid", "subset")),
         Layer("hidepid for every group", hidden_but_from_a_group),
         Layer("memfd_noexec", part(set_step, mounts, "forbid_executable_memfds")),
-        Layer("closing descriptors", part(set_step, fds, "keep_only")),
+        Layer("closing descriptors", part(set_step, descriptors, "keep_only")),
         Layer("capabilities and uid", part(set_step, capabilities, "drop")),
         Layer("uid", without_uid),
         Layer("capability sets", without_capset),

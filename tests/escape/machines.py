@@ -30,7 +30,7 @@ NAMESPACES = tuple(f"{name}_namespace" for name in ("mount", "pid", "net", "ipc"
 # where the first argument has one of its bits.
 REFUSING = """
 import os, sys
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, low_word, refuse
 names, error, mask = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])

@@ -22,13 +22,15 @@ def beside(root: str, rows: dict[str, Held]) -> dict[str, Held]:
     return {f"{root}/{name}.py": row for name, row in rows.items()}
 
 
+_TREES = ("audit", "look", "facts", "quarantine", "walker", "git_allowed", "git_settings_copy")
+
 MODULES: dict[str, Held] = {
     **beside(
         "sandbox/toolcell_sandbox",
         {
-            "protected": held("sandbox/test_protected", "sandbox/test_audit", "behaviour/protected/test_cells"),
+            "trees/protected": held("sandbox/test_protected", "sandbox/test_audit", "behaviour/protected/test_cells"),
             **dict.fromkeys(
-                ("audit", "look", "seen", "quarantine", "walker", "harmless", "drafts"),
+                tuple(f"trees/{name}" for name in _TREES),
                 held(
                     "sandbox/test_walker",
                     "sandbox/test_quarantine",
@@ -39,12 +41,11 @@ MODULES: dict[str, Held] = {
                     "behaviour/protected/test_cells",
                 ),
             ),
-            "targets": held("sandbox/test_targets", "sandbox/test_audit", "behaviour/protected/test_protected"),
-            "repositories": held(
+            "trees/targets": held("sandbox/test_targets", "sandbox/test_audit", "behaviour/protected/test_protected"),
+            "trees/repositories": held(
                 "sandbox/test_repositories", "sandbox/test_audit", "behaviour/protected/test_protected"
             ),
-            "gitstate": held("sandbox/test_gitstate"),
-            "gitconfig": held("sandbox/test_gitconfig"),
+            "trees/git_settings": held("sandbox/test_gitconfig"),
             "profile": held(
                 "sandbox/test_profile", "config/test_narrowing", "sandbox/mechanisms/test_mounts", far=ESCAPE
             ),
@@ -80,20 +81,19 @@ MODULES: dict[str, Held] = {
             "mechanisms/cgroups": held(
                 "sandbox/mechanisms/test_cgroups", "sandbox/mechanisms/test_cgroup_tree", "sandbox/test_enter"
             ),
-            "mechanisms/fds": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
+            "kernel/descriptors": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
             "mechanisms/landlock": held(
                 "sandbox/test_kernel", "sandbox/test_enter", "behaviour/protected/test_cells", far=ESCAPE
             ),
             "mechanisms/lifetime": held(
                 "sandbox/mechanisms/test_lifetime", "sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE
             ),
-            "mechanisms/loopback": held(
-                "sandbox/mechanisms/test_loopback", "behaviour/network/test_confinement", far=ESCAPE
-            ),
             "mechanisms/mounts": held(
                 "sandbox/mechanisms/test_mounts", "sandbox/test_enter", "sandbox/test_prespawn", far=ESCAPE
             ),
-            "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
+            "mechanisms/namespaces": held(
+                "sandbox/test_spawn", "sandbox/test_enter", "sandbox/mechanisms/test_loopback", far=ESCAPE
+            ),
             "mechanisms/rlimits": held(
                 "sandbox/mechanisms/test_rlimits",
                 "sandbox/test_enter",

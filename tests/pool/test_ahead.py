@@ -23,7 +23,7 @@ from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.supervisor import runtime_of
 from toolcell.wire.messages import Exited, Failed
-from toolcell_sandbox import binding
+from toolcell_sandbox import late_paths
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
 
@@ -681,7 +681,7 @@ async def test_there_is_none_without_standby(tmp_path: Path) -> None:
 
 def test_the_rules_about_files_are_verified_when_the_paths_have_come() -> None:
     """A lock that was not closed is noticed."""
-    lock = binding.Lock(Profile(), View((), (), ""))
+    lock = late_paths.Lock(Profile(), View((), (), ""))
     with pytest.raises(SandboxError, match="ioctl on a device"):
         lock.verify(())
     assert lock._layer is not None

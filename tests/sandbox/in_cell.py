@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from toolcell_sandbox import CellProfile, Identity, Mechanism, SandboxError, SandboxReport, probe, run
 from toolcell_sandbox.identity import detect_mode, unused_slots
-from toolcell_sandbox.messages import NotEntered
+from toolcell_sandbox.order import NotEntered
 
 os.execv = posix.execv  # tests/warm.py has another, for programs that go on as Python programs
 with open(sys.argv[1]) as file:

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from tests.helpers import nest
 
-from toolcell_sandbox import CellProfile, audit, look, seen
-from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
-from toolcell_sandbox.drafts import Drafts
-from toolcell_sandbox.kernel.birth import born_ns
-from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import RACY_NS, Look, Seen, as_before
-from toolcell_sandbox.walker import Budget, Copies, Root
+from toolcell_sandbox import CellProfile
+from toolcell_sandbox.kernel.syscalls import born_ns
+from toolcell_sandbox.trees import audit, facts, look
+from toolcell_sandbox.trees.audit import Finding, ProtectedTree, ProtectedTrees
+from toolcell_sandbox.trees.facts import RACY_NS, Look, Seen, as_before
+from toolcell_sandbox.trees.git_settings_copy import Drafts
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED, PROJECT_CODE
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Budget, Copies, Root
 
 EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
 """All names of the table, with no regard to their reach."""
@@ -780,7 +781,7 @@ def test_what_a_bound_cuts_short_is_unknown_and_what_was_found_is_moved(
 
 def test_what_was_unknown_before_is_told_by_its_change_time(root: Path, quarantine: Quarantine) -> None:
     put(root, "deep/in/conftest.py", "mine")
-    grow_old(seen.COARSE_NS)
+    grow_old(facts.COARSE_NS)
     tree = tree_at(root)
     before = tree.look(Budget(directories=1))
     assert before.unknown and not before.found

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.helpers import nest
 
-from toolcell_sandbox import changes
-from toolcell_sandbox.changes import ChangedFile, WatchedTree
 from toolcell_sandbox.kernel import inotify
+from toolcell_sandbox.trees import changes
+from toolcell_sandbox.trees.changes import ChangedFile, WatchedTree
 
 pytestmark = pytest.mark.smoke
 

@@ -470,7 +470,7 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
     [
         ("module.seccomp.load = lambda program: None", "seccomp"),
         ("module.capabilities.drop = lambda identity: None", "uid" if os.geteuid() == 0 else "capabilities"),
-        ("module.fds.keep_only = lambda keep: None", "descriptors"),
+        ("module.descriptors.keep_only = lambda keep: None", "descriptors"),
         ("module.namespaces.name_host = lambda name: None", "host name"),
         ("module.capabilities.no_new_privileges = lambda: None", "Landlock"),
         ("module.mounts.enter_root = lambda root: None", ""),

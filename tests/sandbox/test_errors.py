@@ -1,7 +1,7 @@
 """The error of the sandbox: what happened, and what to do."""
 
 from toolcell_sandbox import SandboxError
-from toolcell_sandbox.messages import NotEntered, pack, unpack
+from toolcell_sandbox.order import NotEntered, pack, unpack
 
 
 def test_an_error_says_what_happened_and_what_to_do_and_crosses_the_wire() -> None:

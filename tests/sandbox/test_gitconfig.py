@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolcell_sandbox.gitconfig import (
+from toolcell_sandbox.trees.git_settings import (
     NotRead,
     Variable,
     change_objection,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.gitstate import STATE
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
-from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.git_allowed import STATE
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 STOPS = {"rebase": "rebase --merge topic", "am": "rebase --apply topic", "pick": "cherry-pick topic~1 topic"}
 EVIL = "#!/bin/sh\ntouch EVIL\n"

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import SandboxError
-from toolcell_sandbox.kernel.numbers import NUMBERS, TABLES
-from toolcell_sandbox.kernel.syscalls import attempt, prepared, syscall, write_file
+from toolcell_sandbox.kernel.syscalls import NUMBERS, TABLES, attempt, prepared, syscall, write_file
 from toolcell_sandbox.mechanisms import landlock
 
 REFUSING = """
 import json, os, sys
 from toolcell_sandbox import CellProfile, SandboxError, probe, run
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 names, error = sys.argv[1].split(","), int(sys.argv[2])
@@ -150,7 +149,7 @@ def test_one_layer_too_many_names_landlock_and_the_cure() -> None:
 KEEPS_A_GROUP = """
 import os
 from toolcell_sandbox import Identity, SandboxError
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 capabilities.no_new_privileges()

@@ -4,7 +4,8 @@ import pytest
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.messages import (
+from toolcell_sandbox.network import NoNetwork, ProxyNetwork
+from toolcell_sandbox.order import (
     MAX_BYTES,
     Become,
     Confined,
@@ -18,7 +19,6 @@ from toolcell_sandbox.messages import (
     unpack,
     unsealed,
 )
-from toolcell_sandbox.network import NoNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind, View
 

@@ -21,7 +21,7 @@ import errno, json, os, socket, sys, time
 from toolcell_sandbox import CellProfile, HostNetwork, Identity, Limits, Prespawned, ProxyNetwork, SandboxError
 from toolcell_sandbox import prespawn, probe, spawn, view
 from toolcell_sandbox.identity import unused_slots
-from toolcell_sandbox.messages import Particulars, sealed
+from toolcell_sandbox.order import Particulars, sealed
 from toolcell_sandbox.order import Sealed
 from toolcell_sandbox.spawn import terminate
 place = sys.argv[1]

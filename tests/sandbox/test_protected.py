@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolcell_sandbox import CellProfile
-from toolcell_sandbox.protected import (
+from toolcell_sandbox.trees.protected import (
     CLASSES,
     DEFAULT_PROTECTED,
     PROJECT_CODE,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ordinary import USER
 
-from toolcell_sandbox.quarantine import BLOCK_BYTES, MOST_AGE_S, Quarantine
-from toolcell_sandbox.walker import Copies, Root
+from toolcell_sandbox.trees.quarantine import BLOCK_BYTES, MOST_AGE_S, Quarantine
+from toolcell_sandbox.trees.walker import Copies, Root
 
 SHELF = BLOCK_BYTES  # of each entry, besides what it holds
 MIB = 1024 * 1024
@@ -190,7 +190,7 @@ def test_a_link_in_a_shared_place_is_not_followed(tmp_path: Path, monkeypatch: p
         path.mkdir(mode=0o700)
     (shared / "first").symlink_to(tmp_path / target)
     places = [str(shared / "first"), str(shared / "second")]
-    monkeypatch.setattr("toolcell_sandbox.quarantine._default_places", lambda: iter(places))
+    monkeypatch.setattr("toolcell_sandbox.trees.quarantine._default_places", lambda: iter(places))
     assert taken(Quarantine(), workspace).is_relative_to(shared / "second")
     assert not (tmp_path / "nothing").exists() and not any((tmp_path / "a directory of the user").iterdir())
 
@@ -199,7 +199,7 @@ def test_without_any_place_it_is_renamed(tmp_path: Path, monkeypatch: pytest.Mon
     """As on a full disk, or one that is read-only: what a call planted never stays under its name."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(
-        "toolcell_sandbox.quarantine._default_places", lambda: iter([str(tmp_path / "file/quarantine")])
+        "toolcell_sandbox.trees.quarantine._default_places", lambda: iter([str(tmp_path / "file/quarantine")])
     )
     workspace = tmp_path / "workspace"
     workspace.mkdir()

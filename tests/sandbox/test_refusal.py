@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from toolcell_sandbox.refusal import named, refusal, refusing, unknown
+from toolcell_sandbox.errors import named, refusal, refusing, unknown
 
 
 @named
@@ -72,7 +72,7 @@ async def test_an_async_function_refuses_when_it_is_awaited(anyio_backend: str) 
 
 def test_a_program_may_choose_the_class_of_the_exception() -> None:
     code = """
-from toolcell_sandbox.refusal import refusal, refuse_with
+from toolcell_sandbox.errors import refusal, refuse_with
 class Mine(ValueError): pass
 assert type(refusal("no")) is ValueError
 refuse_with(Mine)

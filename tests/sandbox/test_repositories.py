@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell_sandbox.repositories import work_trees
+from toolcell_sandbox.trees.repositories import work_trees
 
 
 @pytest.mark.parametrize(

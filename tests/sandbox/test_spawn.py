@@ -316,7 +316,7 @@ say([alive, terminate(child)])
 @pytest.mark.root
 def test_a_maker_that_is_kept_from_coming_back_kills_what_it_forked() -> None:
     code = """
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, namespaces, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 refused = [BpfLoad(NUMBER), Jump("==", NUMBERS["setns"], no="other"), Return(refuse(1)), Label("other"), Return(ALLOW)]
@@ -340,14 +340,14 @@ say(told)
 def test_a_descriptor_that_cannot_be_moved_is_closed_and_told_with_the_limit_to_raise() -> None:
     code = """
 import errno, resource
-from toolcell_sandbox.mechanisms import fds
+from toolcell_sandbox.kernel import descriptors
 fd = os.open("/dev/null", os.O_RDONLY)
 _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (fds.LOWEST_OWN, hard))
+resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors.LOWEST_OWN, hard))
 try:
-    fds.raised(fd)
+    descriptors.raised(fd)
 except SandboxError as error:
-    say([error.step, error.errno == errno.EINVAL, "ulimit -n" in error.cure, fd in fds.open_fds(fds.LOWEST_OWN)])
+    say([error.step, error.errno == errno.EINVAL, "ulimit -n" in error.cure, fd in descriptors.open_fds(32)])
 """
     assert _run(code) == ["move a descriptor", True, True, False]
 

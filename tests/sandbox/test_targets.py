@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.protected import GIT_PARTS
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.protected import GIT_PARTS
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
-from toolcell_sandbox import walker
 from toolcell_sandbox.profile import python_paths
-from toolcell_sandbox.walker import Budget, Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Budget, Root
 
 DEEP = """
 import os, sys
-from toolcell_sandbox import walker
+from toolcell_sandbox.trees import walker
 
 os.chdir(sys.argv[1])
 top = os.open(".", walker.PATH)

@@ -11,9 +11,16 @@ from tests.helpers import PATIENCE_S
 from tests.hung import hung_mount
 
 from toolcell.sessions import changes
-from toolcell.sessions.changes import WorkspaceChanges
+from toolcell.sessions.changes import CallChanges, RemoteRoot, TrackedRoot, WorkspaceChanges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+
+
+async def entered(tracked: TrackedRoot | RemoteRoot) -> CallChanges:
+    """The changes of a call before which one has looked."""
+    call = tracked.call(10)
+    await tracked.enter(call)
+    return call
 
 
 def open_queues() -> int:
@@ -39,21 +46,21 @@ async def test_a_file_system_that_does_not_answer_holds_a_call_for_seconds_only_
     monkeypatch.setattr(changes, "WAIT_S", 0.3)
     workspaces = WorkspaceChanges()
     tracked = workspaces.of(str(hung), (0, 0, 0), texts=True)
-    first = await tracked.enter(10)
+    first = await entered(tracked)
     assert "did not answer in time" in first.unknown
     await tracked.leave(first)
     monkeypatch.setattr(tracked, "_again_at", 0.0)
-    assert "does not answer" in (await tracked.enter(10)).unknown
-    second = await workspaces.of(str(hung), (0, 0, 0), texts=True).enter(10)
+    assert "does not answer" in (await entered(tracked)).unknown
+    second = await entered(workspaces.of(str(hung), (0, 0, 0), texts=True))
     assert "does not answer" in second.unknown
     assert len(workspaces.hung) == 1, "one thread"
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(changes, "WAIT_S", PATIENCE_S)
-    other = await workspaces.of(str(tmp_path / "other"), (0, 0, 0), texts=True).enter(10)
+    other = await entered(workspaces.of(str(tmp_path / "other"), (0, 0, 0), texts=True))
     assert other.unknown == ""
     monkeypatch.setattr(changes, "MAX_HUNG", 1)
     (tmp_path / "third").mkdir()
-    assert "hold all threads" in (await workspaces.of(str(tmp_path / "third"), (0, 0, 0), texts=True).enter(1)).unknown
+    assert "hold all threads" in (await entered(workspaces.of(str(tmp_path / "third"), (0, 0, 0), texts=True))).unknown
     workspaces.close()
 
 
@@ -67,7 +74,7 @@ async def test_the_least_recently_used_workspaces_give_their_queues_away(
     for name in "abca":
         (tmp_path / name).mkdir(exist_ok=True)
         tracked = workspaces.of(str(tmp_path / name), (0, 0, 0), texts=False)
-        call = await tracked.enter(1)
+        call = await entered(tracked)
         assert call.unknown == ""
         await tracked.leave(call)
     assert open_queues() == before + 2

@@ -13,9 +13,9 @@ from toolcell.workplaces import cleanup
 from toolcell.workplaces.cleanup import audit_after, clean
 from toolcell.workplaces.record import InFlight
 from toolcell.workplaces.runtime import RuntimeDirectory
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import RACY_NS
+from toolcell_sandbox.trees.facts import RACY_NS
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 from .conftest import Place
 

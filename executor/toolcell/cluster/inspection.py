@@ -57,17 +57,17 @@ async def _run(seat: CallSeat, run: NodeRun, guarded: Guarded | None, tracked: T
     """Inspect the workspace, run the call, then audit the workspace, as `dispatch.run_in_cell` does."""
     services, watch = seat.services, None
     if tracked is not None:
-        run.changes = await tracked.enter(run.most_changes)
+        run.changes = tracked.call(run.most_changes)
         run.changes.run = run
     if guarded is not None:
         try:
             watch = await _guard(services, run, guarded)
         except (SandboxError, OSError, NoThread) as error:
-            if tracked is not None and run.changes is not None:
-                tracked.forget(run.changes)
             run.gone = None
             run.end(_unguarded(error), time.monotonic())
             return
+    elif tracked is not None and run.changes is not None:
+        await tracked.enter(run.changes)
     run.gone = anyio.Event()
     if run.dropped or seat.is_over:
         run.end(Outcome("cancelled"), time.monotonic())
@@ -96,7 +96,7 @@ async def _guard(services: Services, run: NodeRun, guarded: Guarded) -> Watch:
     spec = run.spec
     keeps = bool(spec.key.kept_tool)
     kept = keeps or has_kept_writers(services, spec.profile.writable)
-    watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps)
+    watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps, changed=run.changes)
     run.spec, watch.run = bound_to(watch, spec), run
     return watch
 

@@ -18,8 +18,8 @@ from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
-from toolcell_sandbox.changes import MAX_CHANGES_CHARS
 from toolcell_sandbox.network import ProxyNetwork
+from toolcell_sandbox.trees.changes import MAX_CHANGES_CHARS
 
 from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 from .node_operations import CallOperations, PlacedOperations, ReportingRun

@@ -7,7 +7,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.pool.interface import CallPool, PoolHost
 from toolcell.rules import misuse
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 
 from .pool import ClusterPool
 from .sent.options import SentWorkspaces

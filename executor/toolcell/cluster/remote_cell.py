@@ -10,7 +10,7 @@ from toolcell.sessions.protection import Watch
 from toolcell.wire.budget import Account, Ask, Charge
 from toolcell.wire.frames import REPLY_BYTES, Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, from_fields
-from toolcell_sandbox.audit import Finding
+from toolcell_sandbox.trees.audit import Finding
 from toolcell_sandbox.view import Bound
 from toolcell_tools.artifact import Artifact
 

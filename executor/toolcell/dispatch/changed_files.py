@@ -8,8 +8,8 @@ from typing import Final
 
 from toolcell.backends.threads import FILES, NoThread
 from toolcell.sessions.changes import CallChanges, ListedChanges
-from toolcell_sandbox.changes import ChangedFile
-from toolcell_sandbox.seen import NAME_CHARS
+from toolcell_sandbox.trees.changes import ChangedFile, order_of
+from toolcell_sandbox.trees.facts import NAME_CHARS
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.result import Notice, ToolResult
 
@@ -36,7 +36,7 @@ async def with_changes(result: ToolResult, call: CallChanges) -> ToolResult:
 
 async def listed_of(call: CallChanges) -> ListedChanges:
     """The changes of a call as artifacts with diffs, at most `call.most` and of bounded size."""
-    changes = sorted(call.found.values(), key=_order)[: call.most]
+    changes = sorted(call.found.values(), key=order_of)[: call.most]
     texts = [each for each in changes if each.before is not None and each.after is not None]
     if not texts or _are_short(texts):
         made = _artifacts(changes)  # comparing so little takes less than a thread
@@ -51,11 +51,6 @@ async def listed_of(call: CallChanges) -> ListedChanges:
 def _are_short(changes: list[ChangedFile]) -> bool:
     texts = [text for change in changes for text in (change.before, change.after) if text]
     return sum(map(len, texts)) <= SHORT_BYTES and sum(text.count(b"\n") + 1 for text in texts) <= SHORT_LINES
-
-
-def _order(change: ChangedFile) -> tuple[bool, str]:
-    """The sort key of a change: files in `.git` come last."""
-    return f"/{change.path}".find("/.git/") >= 0, change.path
 
 
 def _merged(declared: list[Artifact], found: list[Artifact]) -> list[Artifact]:

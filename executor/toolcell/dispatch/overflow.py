@@ -24,8 +24,8 @@ from pydantic_core import to_json
 from toolcell.backends.threads import FILES, STREAMS, NoThread
 from toolcell.wire.budget import Charge
 from toolcell.workplaces.record import OUTPUTS, RunRecord
-from toolcell_sandbox import walker
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Root
 from toolcell_tools.artifact import Artifact, digest_of
 from toolcell_tools.result import ToolResult
 

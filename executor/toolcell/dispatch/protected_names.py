@@ -15,9 +15,9 @@ from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.store.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited
-from toolcell_sandbox.audit import Finding, together
 from toolcell_sandbox.profile import CellProfile, is_below
-from toolcell_sandbox.seen import NAME_CHARS
+from toolcell_sandbox.trees.audit import Finding, together
+from toolcell_sandbox.trees.facts import NAME_CHARS
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.preview import printable as escaped

@@ -68,18 +68,16 @@ async def in_cell(
             return MISPLACED
         changed: CallChanges | None = None
         if route.tracked is not None:
-            changed = await route.tracked.enter(context.caller.profile.changed_files)
+            changed = route.tracked.call(context.caller.profile.changed_files)
         if route.guarded is not None:
             try:
-                watch = await _entered(context, route, route.guarded)
-            except BaseException as error:
-                if route.tracked is not None and changed is not None:
-                    route.tracked.forget(changed)
-                if isinstance(error, (SandboxError, OSError)):
-                    return unseen(error)
-                if isinstance(error, NoThread):
-                    return no_thread(error)
-                raise
+                watch = await _entered(context, route, route.guarded, changed)
+            except (SandboxError, OSError) as error:
+                return unseen(error)
+            except NoThread as error:
+                return no_thread(error)
+        elif route.tracked is not None and changed is not None:
+            await route.tracked.enter(changed)
         run = SessionRun(context, route, call, wall_s, packed, watch, changed, has_result=True, before=run)
         if confirm is not None:
             run.confirm = confirm
@@ -111,11 +109,11 @@ async def in_cell(
             return unusable(error)
 
 
-async def _entered(context: CallContext, route: Route, guarded: Guarded) -> Watch:
+async def _entered(context: CallContext, route: Route, guarded: Guarded, changed: CallChanges | None) -> Watch:
     """Look at the workspace for protected names, before the call. Raises SandboxError, OSError or NoThread."""
     keeps = bool(route.spec.key.kept_tool)
     kept = keeps or has_kept_writers(context.services, route.spec.profile.writable)
-    return await guarded.enter(context.caller.id, kept=kept, keeps=keeps)
+    return await guarded.enter(context.caller.id, kept=kept, keeps=keeps, changed=changed)
 
 
 def has_kept_writers(services: Services, mine: tuple[str, ...]) -> bool:

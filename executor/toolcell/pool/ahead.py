@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from toolcell_sandbox import binding, view
+from toolcell_sandbox import late_paths, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.profile import CellProfile
@@ -59,9 +59,9 @@ def _without_workspace(spec: CellSpec, name: str) -> tuple[str, ...]:
 
 def is_possible(spec: CellSpec, identity: Identity, report: SandboxReport) -> bool:
     """Whether such a cell can be prewarmed. It cannot if loading its tools runs code that has not run outside cells,
-    because an unbound cell has no rules about files (`toolcell_sandbox.binding`)."""
+    because an unbound cell has no rules about files (`toolcell_sandbox.late_paths`)."""
     untrusted = any("directory" in tool for tool in spec.tools)
-    return not (spec.key.kept_tool or untrusted) and binding.is_possible(spec.profile, identity, report)
+    return not (spec.key.kept_tool or untrusted) and late_paths.is_possible(spec.profile, identity, report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.messages import Failed, MakeCell
 from toolcell.workplaces.record import RunRecord
-from toolcell_sandbox.messages import Particulars
+from toolcell_sandbox.order import Particulars
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 

@@ -21,8 +21,8 @@ from toolcell_sandbox.identity import Identity, unused_slots
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
-from toolcell_sandbox.messages import Particulars
 from toolcell_sandbox.network import HostNetwork
+from toolcell_sandbox.order import Particulars
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Found, View
 

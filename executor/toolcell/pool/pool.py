@@ -16,7 +16,7 @@ from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.wire.switches import is_on
 from toolcell.workplaces.record import RunRecord
-from toolcell_sandbox import binding
+from toolcell_sandbox import late_paths
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import SandboxReport
@@ -604,7 +604,7 @@ class Pool:
         from the start: it does not need this step, or reports the error."""
         if cell.id not in self.cells:
             return  # it has died since
-        if failure.step == binding.ENTER:
+        if failure.step == late_paths.ENTER:
             self.reserve.stop()
         elif failure.mechanism == "idmapped_mounts":
             self._on_start_failed(cell.spec, failure)

@@ -34,8 +34,8 @@ from toolcell.wire.messages import (
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, WireEvent, ZygoteLink
 from toolcell.wire.switches import OFF, VARIABLE
-from toolcell_sandbox.kernel.passing import receive_fds
-from toolcell_sandbox.messages import Particulars, Paths, sealed
+from toolcell_sandbox.kernel.descriptors import receive_fds
+from toolcell_sandbox.order import Particulars, Paths, sealed
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
-from toolcell_sandbox.refusal import refusing
+from toolcell_sandbox.errors import refusing
 from toolcell_tools.handles import OPERATIONS
 
 __all__ = ["LEVELS", "ChannelLevel", "ChannelPolicy", "TokenBucket", "allowed_at"]

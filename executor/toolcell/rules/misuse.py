@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from toolcell.errors import ArgumentError
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
-from toolcell_sandbox.refusal import unknown
+from toolcell_sandbox.errors import unknown
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import Capability, SessionKind
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolcell.rules.limits import Concurrency
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 from toolcell_tools.capability import SessionKind
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from toolcell.rules.channel import ChannelPolicy
+from toolcell_sandbox.errors import named, refusal, refusing
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import Network
 from toolcell_sandbox.profile import CellProfile, require_list, texts
-from toolcell_sandbox.refusal import named, refusal, refusing
 
 __all__ = ["CHANGES", "EXCEPTIONS", "Profile", "pages_in_words"]
 

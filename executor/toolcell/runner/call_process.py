@@ -12,8 +12,8 @@ from typing import NamedTuple, NoReturn
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import BindSession, Call, Error
 from toolcell.wire.switches import is_on
-from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.late_paths import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind

@@ -17,7 +17,7 @@ from toolcell.wire.frames import HEADER, Buffer, Field, encode
 from toolcell.wire.messages import SHAPES, BindSession, Load, Message, to_fields
 from toolcell.wire.pipes import PIPE_BYTES
 from toolcell.wire.protocol import CONTROL_LIMITS
-from toolcell_sandbox.protected import protects_below
+from toolcell_sandbox.trees.protected import protects_below
 from toolcell_sandbox.view import Bind
 
 CONTROL: Final = 3

@@ -23,9 +23,9 @@ from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell.wire.protocol import exited, ready, recycled
 from toolcell.wire.switches import is_on
-from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.late_paths import Lock
 from toolcell_sandbox.mechanisms import lifetime, rlimits
 
 from . import call_process, cheap_forks, loading, sweep, warm

@@ -24,7 +24,7 @@ from toolcell.wire.frames import HEADER, Field, WireLimits, encode
 from toolcell.wire.messages import BindPaths, BindSession, Call, Error, PathsBound, Prepare, Result, Started, to_fields
 from toolcell.wire.pipes import PIPE_BYTES
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
-from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.kernel.descriptors import receive_fds
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind
 from toolcell_tools.context import ToolContext

@@ -37,15 +37,13 @@ from toolcell.wire.messages import (
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
 from toolcell.wire.switches import is_on
-from toolcell_sandbox.binding import Door, bring
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.kernel.passing import receive_fds
+from toolcell_sandbox.kernel.descriptors import keep_only, receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
+from toolcell_sandbox.late_paths import Door, bring
 from toolcell_sandbox.mechanisms import lifetime
-from toolcell_sandbox.mechanisms.fds import keep_only
-from toolcell_sandbox.messages import unsealed
-from toolcell_sandbox.order import Sealed
+from toolcell_sandbox.order import Sealed, unsealed
 from toolcell_sandbox.prespawn import Prespawned
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport

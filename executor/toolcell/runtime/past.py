@@ -10,7 +10,7 @@ from toolcell.store.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited, clean
 from toolcell.workplaces.record import RunRecord
 from toolcell.workplaces.runtime import RuntimeDirectory
-from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 _log = logging.getLogger("toolcell")
 

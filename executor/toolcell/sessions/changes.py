@@ -4,11 +4,15 @@ The supervisor looks at the workspace before a call, and after the call's last p
 say which process wrote a file, so a change is attributed to every call that ran there between two looks. Calls that
 overlap report each other's changes, and also changes by other programs, such as an editor. A change by a kept process
 between its calls is attributed to no call.
+
+Where protected names are guarded, their guard walks through the same tree before and after the call, and this walk
+finds the changes too (`TrackedRoot.fed`). A workspace without a guard, or below a guarded directory, has a walk of its
+own.
 """
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -18,7 +22,8 @@ import anyio
 
 from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
-from toolcell_sandbox.changes import LOOK_S, MAX_CHANGES, ChangedFile, WatchedTree
+from toolcell.sessions.hung import HungFileSystem, WorkInThread
+from toolcell_sandbox.trees.changes import LOOK_S, MAX_CHANGES, ChangedFile, Changes, Feed, WatchedTree
 from toolcell_tools.artifact import Artifact
 
 T = TypeVar("T")
@@ -60,6 +65,7 @@ class CallChanges:
     listed: ListedChanges | None = None
     own: Callable[[str, int | None], bool] | None = None
     """Of a node's list, what the supervisor has written itself, which the node cannot know."""
+    tracked: "TrackedRoot | None" = None
 
     def hear(self, listed: ListedChanges) -> None:
         """Take the list of a node, without the files that the supervisor has written meanwhile."""
@@ -92,27 +98,11 @@ def _net(before: ChangedFile, change: ChangedFile) -> ChangedFile | None:
     return change._replace(before=before.before)
 
 
-@dataclass(eq=False, slots=True)
-class LookInThread:
-    """One look at a workspace, in a thread. If it hangs, it keeps its `root` alive, so that no other look begins."""
-
-    root: "TrackedRoot"
-    work: Callable[[], object]
-    has_begun: bool = False
-    is_over: bool = False
-
-    def __call__(self) -> object:
-        self.has_begun = True
-        try:
-            return self.work()
-        finally:
-            self.is_over = True
-
-
 class TrackedRoot:
     """One workspace, and the running calls that may write there."""
 
     def __init__(self, root: str, changes: "WorkspaceChanges", *, texts: bool) -> None:
+        self.root = root
         self._new_tree = partial(WatchedTree, root, texts=texts, own=changes.own)
         self._tree = self._new_tree()
         self._texts = texts
@@ -122,21 +112,23 @@ class TrackedRoot:
         self._unknown = ""
         self._again_at = 0.0
 
-    async def enter(self, most: int) -> CallChanges:
-        """Look before a call, whose result will list at most `most` files. Waits for no thread if nothing has
-        changed."""
-        call = CallChanges(most, self._texts)
+    def call(self, most: int) -> CallChanges:
+        """The changes of a new call, whose result will list at most `most` files."""
+        return CallChanges(most, self._texts, tracked=self)
+
+    async def enter(self, call: CallChanges) -> None:
+        """Look before a call, unless a guard has. Waits for no thread if nothing has changed."""
         async with self._lock:
+            if call in self._calls:
+                return
             if not self._tree.is_lost:
                 await self._look()
             if self._tree.is_lost:
                 await self._begin()
-            call.unknown = self._unknown
-            self._calls.add(call)
-        return call
+            self._add(call)
 
     async def leave(self, call: CallChanges) -> None:
-        """Look after the last process of a call has ended. Adds the changes to `call`."""
+        """Look after the last process of a call has ended, unless a guard has. Adds the changes to `call`."""
         async with self._lock:
             if call in self._calls:
                 try:
@@ -144,9 +136,64 @@ class TrackedRoot:
                 finally:
                     self._calls.discard(call)
 
+    async def fed(
+        self,
+        run: Callable[[Callable[[], T]], Awaitable[T]],
+        walk: Callable[[Feed | None], T],
+        *,
+        entering: CallChanges | None = None,
+        leaving: CallChanges | None = None,
+    ) -> T:
+        """Return `walk(feed)`, which `run` runs in a thread: a walk of a guard through this tree, before or after a
+        call. It takes the place of a look of our own."""
+        async with self._lock:
+            tree, began = self._tree, time.monotonic()
+            is_first = tree.is_lost
+            if not self._may_find(entering, began):
+                return await run(partial(walk, None))
+            dropped = self._changes.make_room(self) if is_first else []
+            running, most = self._running()
+
+            feed = tree.feed()
+            found: list[Changes] = []
+
+            def work() -> T:
+                for each in dropped:
+                    each.close()  # here, because it takes milliseconds for a large one
+                outcome = walk(feed)
+                found.append(feed.changes(most))
+                return outcome
+
+            try:
+                outcome = await run(work)
+            except HungFileSystem:  # the thread keeps the tree
+                self._tree = self._new_tree()
+                raise
+            (changes,) = found
+            if is_first and not feed.needs_no_queue:  # else `enter` begins without a queue
+                self._begun(changes.unknown, began)
+            elif not is_first:
+                self._tell(running, changes)
+            if entering is not None and not self._tree.is_lost:
+                self._add(entering)
+            if leaving is not None:
+                self._calls.discard(leaving)
+            return outcome
+
+    def _may_find(self, entering: CallChanges | None, now: float) -> bool:
+        """Whether a walk may find anything for a call that enters, or that is here."""
+        self._changes.use(self)
+        if not self._tree.is_lost:
+            return self._tree.has_news
+        return entering is not None and now >= self._again_at and self._changes.why_not(self) == ""
+
     def forget(self, call: CallChanges) -> None:
         """Forget a call that will not be sent."""
         self._calls.discard(call)
+
+    def _add(self, call: CallChanges) -> None:
+        call.unknown = self._unknown
+        self._calls.add(call)
 
     async def _begin(self) -> None:
         began = time.monotonic()
@@ -157,13 +204,18 @@ class TrackedRoot:
 
         def begin() -> str:
             for each in dropped:
-                each.close()  # here, because it takes milliseconds for a large one
+                each.close()
             return tree.begin()
 
         try:
-            self._unknown = await self._in_thread(begin)
+            unknown = await self._in_thread(begin)
         except (NoThread, HungLook) as error:
-            self._unknown = str(error)
+            unknown = str(error)
+        self._begun(unknown, began)
+
+    def _begun(self, unknown: str, began: float) -> None:
+        """Note the outcome of a first look. After one that failed, rest."""
+        self._unknown = unknown
         if self._tree.is_lost:
             now = time.monotonic()
             self._again_at = now + REST * (now - began)
@@ -173,14 +225,20 @@ class TrackedRoot:
         self._changes.use(self)
         if self._tree.is_lost or not self._tree.has_news:
             return
-        running = [each for each in self._calls if each.run is not None and each.run.cell is not None]
-        most = max((each.most for each in running), default=0)
+        running, most = self._running()
         try:
             changes = await self._in_thread(partial(self._tree.look, most))
         except (NoThread, HungLook) as error:  # without a thread, the events stay in their queue
-            for each in running:
-                each.unknown = each.unknown or str(error)
-            return
+            changes = Changes(unknown=str(error))
+        self._tell(running, changes)
+
+    def _running(self) -> tuple[list[CallChanges], int]:
+        """The running calls, and the most files that one of their results lists."""
+        running = [each for each in self._calls if each.run is not None and each.run.cell is not None]
+        return running, max((each.most for each in running), default=0)
+
+    @staticmethod
+    def _tell(running: Iterable[CallChanges], changes: Changes) -> None:
         for each in running:
             each.add(changes.found)
             each.unknown = each.unknown or changes.unknown
@@ -188,15 +246,16 @@ class TrackedRoot:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Look in a thread. Raises NoThread, or HungLook after WAIT_S. Then the thread keeps the tree, and the next
         look is a first one of another tree."""
-        self._changes.require_answers(self)
+        if why := self._changes.why_not(self):
+            raise HungLook(why)
         found: list[T] = []
-        look = LookInThread(self, lambda: found.append(work()))
+        look = WorkInThread(lambda: found.append(work()), found)
         with anyio.move_on_after(WAIT_S, shield=True):  # the tree is not left to a thread for a cancelled caller's sake
             await LOOKS.run(look, abandon=True)
             return found[0]
         self._tree = self._new_tree()
-        if look.has_begun:
-            self._changes.hung.append(look)
+        if look.give_up():
+            self._changes.hung.append((self, look))
         raise HungLook("its file system did not answer in time")
 
     @property
@@ -216,9 +275,12 @@ class RemoteRoot:
         self._own = own
         self._texts = texts
 
-    async def enter(self, most: int) -> CallChanges:
-        """The changes of a call, which its node fills in."""
+    def call(self, most: int) -> CallChanges:
+        """The changes of a new call, which its node fills in."""
         return CallChanges(most, self._texts, own=self._own)
+
+    async def enter(self, call: CallChanges) -> None:
+        """Nothing: the node looks."""
 
     async def leave(self, call: CallChanges) -> None:
         """Nothing: the node sends the changes with the outcome."""
@@ -239,7 +301,7 @@ class WorkspaceChanges:
         self._elsewhere = elsewhere
         self._roots: WeakValueDictionary[tuple[str, Identity, bool], TrackedRoot] = WeakValueDictionary()
         self._open: OrderedDict[int, TrackedRoot] = OrderedDict()  # the least recently used first
-        self.hung: list[LookInThread] = []
+        self.hung: list[tuple[TrackedRoot, WorkInThread]] = []
 
     def of(self, root: str, identity: Identity, *, texts: bool) -> TrackedRoot | RemoteRoot:
         """The tracked workspace at a real path. `texts`: keep the texts of small files, for diffs."""
@@ -251,14 +313,15 @@ class WorkspaceChanges:
             tracked = self._roots[key] = TrackedRoot(root, self, texts=texts)
         return tracked
 
-    def require_answers(self, tracked: TrackedRoot) -> None:
-        """Raise HungLook if a look at this workspace hangs, or too many others do."""
+    def why_not(self, tracked: TrackedRoot) -> str:
+        """The reason why there is no look at this workspace: one hangs, or too many others do; "" if there is none."""
         if self.hung:
-            self.hung = [look for look in self.hung if not look.is_over]
-            if any(look.root is tracked for look in self.hung):
-                raise HungLook("its file system does not answer")
+            self.hung = [(root, look) for root, look in self.hung if not look.is_over]
+            if any(root is tracked for root, _ in self.hung):
+                return "its file system does not answer"
             if len(self.hung) >= MAX_HUNG:
-                raise HungLook("the file systems of other workspaces do not answer, and hold all threads for looks")
+                return "the file systems of other workspaces do not answer, and hold all threads for looks"
+        return ""
 
     def use(self, tracked: TrackedRoot) -> None:
         if id(tracked) in self._open:

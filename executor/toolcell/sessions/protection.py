@@ -23,16 +23,18 @@ import anyio
 
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
+from toolcell.sessions.changes import CallChanges, TrackedRoot
 from toolcell.sessions.hung import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
-from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
-from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile, is_below
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
+from toolcell_sandbox.trees.audit import Finding, ProtectedTree, Settled
+from toolcell_sandbox.trees.changes import Feed
+from toolcell_sandbox.trees.facts import Look, Seen, as_before, tick_of
+from toolcell_sandbox.trees.git_settings_copy import Drafts
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Budget
 from toolcell_sandbox.view import Bound
-from toolcell_sandbox.walker import Budget
 
 T = TypeVar("T")
 _log = logging.getLogger("toolcell")
@@ -49,6 +51,7 @@ class Watch:
     bound: tuple[Bound, ...] = ()
     digest: str = ""
     run: Run | None = None
+    changed: CallChanges | None = None  # its changed files, which the same walks find
     findings: list[Finding] = field(default_factory=list[Finding])
     session_id: str = ""
     since_ns: int = 0
@@ -133,7 +136,11 @@ class _GuardedRoot:
             if self._stuck:
                 await self._move_what_is_stuck(watch.session_id)
             held = self._before if self._watches or self._kept or self._stuck else None
-            look, bound = await self._in_time(partial(self._look, vocabulary, held))
+            walk = partial(self._look, vocabulary, held)
+            if (tracked := self._tracked(watch)) is None:
+                look, bound = await self._in_time(partial(walk, None))
+            else:
+                look, bound = await tracked.fed(self._in_time, walk, entering=watch.changed)
             if self._before is None or held is None:
                 self._before = look
             else:
@@ -146,6 +153,12 @@ class _GuardedRoot:
                 self._forget_kept()
             self._watches[watch] = vocabulary
             return bound
+
+    def _tracked(self, watch: Watch | None) -> TrackedRoot | None:
+        """This directory, if the changed files of the call are looked for here."""
+        changed = None if watch is None else watch.changed
+        tracked = None if changed is None else changed.tracked
+        return tracked if tracked is not None and tracked.root == self.root else None
 
     async def _in_time(self, work: Callable[[], T]) -> T:
         """Return `work()`, run in a thread. Raises HungFileSystem after `ANSWER_S`. Then the thread keeps the tree."""
@@ -171,9 +184,9 @@ class _GuardedRoot:
             for finding in settled.findings if isinstance(settled, Settled) else ():
                 _log_late(finding)
 
-    def _look(self, vocabulary: int, before: Look | None) -> tuple[Look, tuple[Bound, ...]]:
+    def _look(self, vocabulary: int, before: Look | None, feed: Feed | None) -> tuple[Look, tuple[Bound, ...]]:
         """Look, and return the paths to hold in a cell. What running calls have made is left out: it is moved soon."""
-        look = self._tree.look(held=before)
+        look = self._tree.look(held=before, audience=feed)
         return look, self._tree.bound(look if before is None else look.as_in(before), vocabulary)
 
     async def leave(self, watch: Watch) -> bool:
@@ -182,7 +195,7 @@ class _GuardedRoot:
             if watch not in self._watches:
                 return False
             try:
-                await self._settle(None)
+                await self._settle(None, self._tracked(watch), watch.changed)
             finally:
                 del self._watches[watch]
             return True
@@ -246,13 +259,19 @@ class _GuardedRoot:
         if self._sweep is not None:
             self._sweep.end()
 
-    async def _settle(self, leaving: Watch | None) -> None:
+    async def _settle(
+        self, leaving: Watch | None, tracked: TrackedRoot | None = None, changed: CallChanges | None = None
+    ) -> None:
         """Audit, and add the findings to the watch of every running call."""
         assert self._before is not None
         active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:
             others = len(self._watches) > 1 or bool(self._kept)
-            settled = await self._in_time(partial(self._tree.settle, self._before, self._quarantine, active, others))
+            settle = partial(self._tree.settle, self._before, self._quarantine, active, others)
+            if tracked is None:
+                settled = await self._in_time(settle)
+            else:
+                settled = await tracked.fed(self._in_time, settle, leaving=changed)
         except NoThread as error:
             settled = Settled((), str(error))
         except HungFileSystem as error:
@@ -347,14 +366,17 @@ class Guarded:
         self._recorded = tuple(roots), profile.protected
         self._running: set[Watch] = set()
 
-    async def enter(self, session_id: str, *, kept: bool, keeps: bool = False) -> Watch:
+    async def enter(
+        self, session_id: str, *, kept: bool, keeps: bool = False, changed: CallChanges | None = None
+    ) -> Watch:
         """Look before a call. `kept`: a kept process may write there. `keeps`: the call's own process will be kept.
+        `changed`: its changed files, for which the same walk looks.
 
         Raises SandboxError if the look fails, or if what an earlier call left cannot be moved. If a file system does
         not answer, the session has failed.
         """
         since_ns = moment_ns()
-        watch = Watch(session_id=session_id, since_ns=since_ns)
+        watch = Watch(session_id=session_id, since_ns=since_ns, changed=changed)
         try:
             bound = tuple(
                 [
@@ -363,7 +385,11 @@ class Guarded:
                     for each in await place.enter(watch, self._recorded[1], self._recorded[0], kept=kept, keeps=keeps)
                 ]
             )
+            if changed is not None and changed.tracked is not None:
+                await changed.tracked.enter(changed)  # if its directory is none of the places
         except BaseException as error:
+            if changed is not None and changed.tracked is not None:
+                changed.tracked.forget(changed)
             for place in self._places:
                 place.forget(watch)
             if isinstance(error, HungFileSystem):

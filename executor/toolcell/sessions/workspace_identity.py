@@ -5,7 +5,7 @@ import stat
 import time
 from dataclasses import dataclass
 
-from toolcell_sandbox.kernel.birth import born_ns
+from toolcell_sandbox.kernel.syscalls import born_ns
 
 TICK_NS = 20_000_000  # twice the coarsest tick of the kernel's file clock
 

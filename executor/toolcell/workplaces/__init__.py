@@ -1,1 +1,1 @@
-"""The records of supervisors, and the cleanup after killed ones."""
+"""Work on directories from outside of cells: the record and the cleanup of supervisors, and copies of workspaces."""

@@ -12,15 +12,15 @@ import stat
 import time
 from dataclasses import dataclass, field, replace
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled, leading_of
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD
 from toolcell_sandbox.mechanisms.cgroup_tree import remove_stale
 from toolcell_sandbox.mechanisms.mounts import open_beneath
-from toolcell_sandbox.protected import matcher
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, Seen
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.audit import Finding, ProtectedTrees, Settled, leading_of
+from toolcell_sandbox.trees.facts import Look, Seen
+from toolcell_sandbox.trees.protected import matcher
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 from .record import DRAFTS, MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
 from .runtime import RuntimeDirectory, try_lock

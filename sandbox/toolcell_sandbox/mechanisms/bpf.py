@@ -1,4 +1,4 @@
-"""A small assembler for classic BPF, as used by seccomp(2), and an evaluator of its filters."""
+"""A small assembler for classic BPF, as used by seccomp(2)."""
 
 import struct
 from collections.abc import Sequence
@@ -130,23 +130,3 @@ def _encode(each: Instruction, index: int, places: dict[str | int, int], is_long
             _INSTRUCTION.pack(_JA, 0, 0, no),
         )
     )
-
-
-def evaluate(program: bytes, number: int, arch: int, arguments: Sequence[int] = ()) -> int:
-    """The filter's return value for a system call, computed as the kernel does."""
-    padded = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
-    data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *padded)
-    code = list(_INSTRUCTION.iter_unpack(program))
-    at, word = 0, 0
-    while True:
-        operation, yes, no, value = code[at]
-        at += 1
-        if operation == _RET:
-            return int(value)
-        if operation == _LOAD:
-            (word,) = struct.unpack_from("<I", data, value)
-        elif operation == _JA:
-            at += value
-        else:
-            taken = {_JEQ: word == value, _JGE: word >= value, _JSET: word & value != 0}[operation]
-            at += yes if taken else no

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.kernel import descriptors
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD, attempt, syscall, write_file
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.view import Bind
-
-from . import fds
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x4000, 0x40000
 MNT_DETACH = 2
@@ -316,7 +315,7 @@ def enter_root(root: str) -> None:
 
 def open_root() -> int:
     """A descriptor of the present root directory."""
-    return fds.raised(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    return descriptors.raised(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def drop_old_root(old: int) -> None:

@@ -1,11 +1,14 @@
-"""The cell's own mounts, processes, network, IPC, host name and cgroup root."""
+"""The cell's own mounts, processes, network with a loopback, IPC, host name and cgroup root."""
 
+import errno
 import os
 import signal
+import struct
 from collections.abc import Collection
+from contextlib import suppress
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import attempt, fork, syscall
+from toolcell_sandbox.kernel.syscalls import attempt, fork, syscall, write_file
 
 FLAGS = {
     "mount_namespace": 0x00020000,
@@ -16,6 +19,10 @@ FLAGS = {
     "cgroup_namespace": 0x02000000,
 }
 CURE = "Run as root with CAP_SYS_ADMIN or where user namespaces are allowed; in Docker let seccomp allow unshare."
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_IFREQ = struct.Struct("16sH22x")
+BACKLOG = 128
+_TCP_BUFFERS = "4096 65536 212992"  # least, first and most bytes of a connection's buffer, each way; by default 10 MiB
 
 
 def unshare(names: Collection[str]) -> None:
@@ -77,3 +84,35 @@ def name_host(name: str) -> None:
     """Set host and domain name in the UTS namespace."""
     for call, text in (("sethostname", name.encode()), ("setdomainname", b"(none)")):
         syscall(call, text, len(text), step=call, mechanism="uts_namespace")
+
+
+def listen(host: str, port: int) -> int:
+    """Bring `lo` of a new network namespace up and return a listening, non-blocking TCP socket on it. Needs
+    CAP_NET_ADMIN over the namespace.
+
+    A listening socket belongs to the network namespace in which it was made, and the holder of its descriptor accepts
+    the connections. So a process outside of the cell accepts the cell's connections, though the namespace has no other
+    way out.
+    """
+    import socket  # other cells do not need it
+    from fcntl import ioctl
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            _name, flags = _IFREQ.unpack(ioctl(listener, _SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0)))
+            ioctl(listener, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
+            for name in ("tcp_rmem", "tcp_wmem"):
+                with suppress(SandboxError):  # a container whose /proc/sys is read-only
+                    write_file(f"/proc/sys/net/ipv4/{name}", _TCP_BUFFERS, step="bound TCP buffers")
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            return listener.detach()
+    except OSError as error:
+        raise SandboxError(
+            f"The cell's proxy socket could not be made on {host}:{port}",
+            step="listen on lo",
+            mechanism="net_namespace",
+            errno=error.errno or errno.EIO,
+            cure="Check that this user may set up a network namespace of its own, or use NoNetwork().",
+        ) from error

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, MACHINE, TABLES
-from toolcell_sandbox.kernel.syscalls import syscall
+from toolcell_sandbox.kernel.syscalls import AUDIT_ARCH, MACHINE, TABLES, syscall
 
 from .bpf import (
     ALLOW,

@@ -1,5 +1,7 @@
 """Artifacts for the files that a call changes, whatever it writes them with."""
 
+import ctypes
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import anyio
 import pytest
 
 from toolcell import Capability, Profile, Session, Supervisor, ToolContext, ToolResult, base_tools, tool
+from toolcell_sandbox.kernel import inotify
 from toolcell_tools import Artifact
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -111,6 +114,22 @@ async def test_overlapping_calls_report_each_others_changes(supervisor: Supervis
         tasks.start_soon(call, "slow2")
     assert any(made(result).keys() == {"slow1", "slow2"} for result in results)
     assert {path for result in results for path in made(result)} == {"slow1", "slow2"}
+
+
+async def test_without_a_queue_of_the_kernel_the_files_are_found_by_listing(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit of the user holds for all programs; to reach it here would disturb them."""
+
+    def refuse(*_arguments: object) -> int:
+        ctypes.set_errno(errno.EMFILE)
+        return -1
+
+    monkeypatch.setattr(inotify, "_init", refuse)
+    (tmp_path / "a.txt").write_text("one\n")
+    for _ in range(2):
+        result = await session.call("scribble", {})
+        assert (made(result), result.notices) == ({"a.txt": "modified"}, ())
 
 
 async def test_more_changes_than_the_profile_lists_are_counted(supervisor: Supervisor, tmp_path: Path) -> None:

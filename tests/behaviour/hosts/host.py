@@ -11,8 +11,7 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 
-from toolcell_sandbox.kernel.numbers import NUMBERS
-from toolcell_sandbox.kernel.syscalls import syscall, write_file
+from toolcell_sandbox.kernel.syscalls import NUMBERS, syscall, write_file
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms import capabilities, cgroups, landlock, mounts, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Instruction, Jump, Label, Return, assemble, low_word

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox.kernel.numbers import TABLES
+from toolcell_sandbox.kernel.syscalls import TABLES
 from toolcell_sandbox.report import NAMES
 
 from .conftest import EXAMPLES, Found, assert_works

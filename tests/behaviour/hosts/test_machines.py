@@ -27,7 +27,7 @@ IDENTITIES = ["root", "user"] if os.geteuid() == 0 else ["user"]
 # A kernel or a container engine that refuses some system calls, for this process and all below it.
 REFUSING = """
 import os, sys
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 names, error = sys.argv[1].split(","), int(sys.argv[2])

@@ -9,8 +9,8 @@ import pytest
 from tests.ordinary import USER
 
 from toolcell_sandbox import CellProfile
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED, PROJECT_CODE
 
 Work = Callable[..., Path]
 

@@ -18,12 +18,13 @@ from tests.helpers import PATIENCE_S, nest
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
-from toolcell_sandbox import CellProfile, audit, walker
-from toolcell_sandbox.audit import ProtectedTree, Settled
+from toolcell_sandbox import CellProfile
 from toolcell_sandbox.profile import python_paths
-from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import RACY_NS
+from toolcell_sandbox.trees import audit, walker
+from toolcell_sandbox.trees.audit import ProtectedTree, Settled
+from toolcell_sandbox.trees.facts import RACY_NS
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED, PROJECT_CODE
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 SOURCE = str(Path(toolcell_sandbox.__file__).parent.parent)
 MIB = 1024 * 1024
@@ -196,9 +197,9 @@ def as_user(program: str, *arguments: str) -> str:
 def test_the_repair_of_a_closed_directory_reaches_nothing_outside(work: Path, private_dir: Path) -> None:
     program = """
     import os, sys, threading, time
-    from toolcell_sandbox.audit import ProtectedTree
-    from toolcell_sandbox.protected import DEFAULT_PROTECTED
-    from toolcell_sandbox.quarantine import Quarantine
+    from toolcell_sandbox.trees.audit import ProtectedTree
+    from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
+    from toolcell_sandbox.trees.quarantine import Quarantine
     work, outside = sys.argv[1:]
     for top in (f"{work}/a", outside):
         for inner in range(8):

@@ -28,10 +28,10 @@ from toolcell import (
 from toolcell.dispatch.protected_names import MAX_TOLD
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell_sandbox import audit, seen
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.quarantine import BLOCK_BYTES, MOST_BYTES
-from toolcell_sandbox.seen import NAME_CHARS
+from toolcell_sandbox.trees import audit, facts
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.facts import NAME_CHARS
+from toolcell_sandbox.trees.quarantine import BLOCK_BYTES, MOST_BYTES
 
 pytestmark = [
     pytest.mark.anyio,
@@ -517,7 +517,7 @@ async def test_what_the_user_makes_while_a_look_goes_on_behind_is_left_alone(
     session: Session, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "conftest.py").write_text("mine")
-    await anyio.sleep(0.01 + seen.COARSE_NS / 1e9)
+    await anyio.sleep(0.01 + facts.COARSE_NS / 1e9)
     with monkeypatch.context() as hurried:
         hurried.setattr(audit, "AFTER_S", -1.0)
         assert (await session.call("plant", {"path": ".envrc"})).notices
@@ -1029,7 +1029,7 @@ async def test_what_is_stuck_is_tried_again_beside_the_calls_of_other_sessions(
         first = await supervisor.open_session("main", workspace=workspace)
         second = await supervisor.open_session("main", workspace=workspace)
         assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
-        await anyio.sleep(2 * seen.RACY_NS / 1e9)  # a call begins, as far as is known, a tick of the clock earlier
+        await anyio.sleep(2 * facts.RACY_NS / 1e9)  # a call begins, as far as is known, a tick of the clock earlier
         settings, results = workspace / ".git/config", list[ToolResult]()
         inode = settings.stat().st_ino
 

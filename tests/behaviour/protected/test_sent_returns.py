@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.cluster.sent.diff_writer import ApplyReport, ReceivedDiff, apply
-from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
-from toolcell.cluster.sent.manifest import SentEntry
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
-from toolcell_sandbox.quarantine import Quarantine
+from toolcell.workplaces.diff import ReceivedDiff
+from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions
+from toolcell.workplaces.listing import TreeEntry
+from toolcell.workplaces.writer import ApplyReport, apply
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 
 class Returns:
@@ -22,23 +23,23 @@ class Returns:
 
     def __init__(self, top: Path, quarantine: Path) -> None:
         self.top, self.quarantine = top, Quarantine(str(quarantine))
-        self._there: dict[str, SentEntry] = {}
+        self._there: dict[str, TreeEntry] = {}
 
     def bring(self, made: dict[str, bytes | str | None], gone: list[str] | None = None) -> ApplyReport:
         """Bring files (bytes), links (text) and directories (None) back, and the directories above them."""
         contents: dict[bytes, bytes] = {}
-        entries: dict[str, SentEntry] = {}
+        entries: dict[str, TreeEntry] = {}
         for path, value in made.items():
             for above in [str(each) for each in Path(path).parents][-2::-1]:
-                entries.setdefault(above, SentEntry(above, "directory", 0o755))
+                entries.setdefault(above, TreeEntry(above, "directory", 0o755))
             if value is None:
-                entries[path] = SentEntry(path, "directory", 0o755)
+                entries[path] = TreeEntry(path, "directory", 0o755)
             elif isinstance(value, str):
-                entries[path] = SentEntry(path, "link", content=value.encode())
+                entries[path] = TreeEntry(path, "link", content=value.encode())
             else:
                 digest = sha256(value).digest()
                 contents[digest] = value
-                entries[path] = SentEntry(path, "file", 0o755, len(value), digest)
+                entries[path] = TreeEntry(path, "file", 0o755, len(value), digest)
         done = apply(
             str(self.top),
             ReceivedDiff(entries, gone or [], self._there, self._there),

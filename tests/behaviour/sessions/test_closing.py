@@ -35,7 +35,7 @@ from toolcell import (
 from toolcell.dispatch.run_in_cell import MOST_SUBMISSIONS
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
-from toolcell_sandbox.audit import ProtectedTree
+from toolcell_sandbox.trees.audit import ProtectedTree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 

@@ -10,10 +10,12 @@ import pytest
 from tests.helpers import nest
 
 from toolcell.cluster.sent.blobs import BlobStore
-from toolcell.cluster.sent.copies import CopyChanges, WorkingCopy
-from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
-from toolcell.cluster.sent.manifest import SentEntry, TreeManifest
-from toolcell.cluster.sent.slots import NodeDirectory
+from toolcell.cluster.sent.copies import WorkingCopy
+from toolcell.cluster.sent.manifest import TreeManifest
+from toolcell.cluster.sent.seat_files import NodeDirectory
+from toolcell.workplaces.diff import CopyChanges
+from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions
+from toolcell.workplaces.listing import TreeEntry
 
 FILES = {"a.txt": b"one\n", "src/b.txt": b"two\n", "src/deep/c.txt": b"three\n"}
 
@@ -25,11 +27,11 @@ def store(tmp_path: Path) -> BlobStore:
 
 @pytest.fixture
 def copy(tmp_path: Path, store: BlobStore) -> Iterator[WorkingCopy]:
-    entries = [SentEntry("link", "link", content=b"a.txt"), *map(directory, ("src", "src/deep"))]
+    entries = [TreeEntry("link", "link", content=b"a.txt"), *map(directory, ("src", "src/deep"))]
     for path, raw in FILES.items():
         digest = sha256(raw).digest()
         store.put("", digest, 0, len(raw), raw)
-        entries.append(SentEntry(path, "file", 0o640, len(raw), digest, 1_000_000_000))
+        entries.append(TreeEntry(path, "file", 0o640, len(raw), digest, 1_000_000_000))
     made = WorkingCopy(
         str(tmp_path / "x" / "project"), TreeManifest(entries), Exclusions.of(DEFAULT_EXCLUDED), 100_000, 100
     )
@@ -39,8 +41,8 @@ def copy(tmp_path: Path, store: BlobStore) -> Iterator[WorkingCopy]:
     assert not (tmp_path / "x").exists()
 
 
-def directory(path: str) -> SentEntry:
-    return SentEntry(path, "directory", 0o755)
+def directory(path: str) -> TreeEntry:
+    return TreeEntry(path, "directory", 0o755)
 
 
 def look(copy: WorkingCopy, store: BlobStore, change: Callable[[Path], object]) -> CopyChanges:
@@ -165,7 +167,7 @@ def test_odd_names_come_back_as_they_are(copy: WorkingCopy, store: BlobStore) ->
         os.close(os.open(os.fsencode(copy.path) + b"/" + name, os.O_CREAT | os.O_WRONLY))
     found = copy.changes(store)
     assert {os.fsencode(each.path) for each in found.made} == set(names)
-    assert all(SentEntry.from_wire(each.to_wire()) == each for each in found.made)
+    assert all(TreeEntry.from_wire(each.to_wire()) == each for each in found.made)
 
 
 def test_excluded_files_of_the_node_do_not_come_back(copy: WorkingCopy, store: BlobStore) -> None:

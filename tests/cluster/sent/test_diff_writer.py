@@ -10,42 +10,43 @@ from typing import Any
 
 import pytest
 
-from toolcell.cluster.sent.diff_writer import ApplyReport, ReceivedDiff, apply
-from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions
-from toolcell.cluster.sent.judge import leads_out
-from toolcell.cluster.sent.manifest import SentEntry
+from toolcell.workplaces.diff import ReceivedDiff
+from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions
+from toolcell.workplaces.listing import TreeEntry
 from toolcell.workplaces.workspace_return import ConflictPolicy
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
+from toolcell.workplaces.writer import ApplyReport, apply
+from toolcell_sandbox.trees.judge import leads_out
+from toolcell_sandbox.trees.protected import DEFAULT_PROTECTED
 
 CONTENTS: dict[bytes, bytes] = {}
 
 
-def file(path: str, content: bytes = b"", mode: int = 0o644) -> SentEntry:
+def file(path: str, content: bytes = b"", mode: int = 0o644) -> TreeEntry:
     digest = sha256(content).digest()
     CONTENTS[digest] = content
-    return SentEntry(path, "file", mode, len(content), digest)
+    return TreeEntry(path, "file", mode, len(content), digest)
 
 
-def link(path: str, target: str) -> SentEntry:
-    return SentEntry(path, "link", content=target.encode())
+def link(path: str, target: str) -> TreeEntry:
+    return TreeEntry(path, "link", content=target.encode())
 
 
-def directory(path: str) -> SentEntry:
-    return SentEntry(path, "directory", 0o755)
+def directory(path: str) -> TreeEntry:
+    return TreeEntry(path, "directory", 0o755)
 
 
-def fill(entry: SentEntry, fd: int) -> None:
+def fill(entry: TreeEntry, fd: int) -> None:
     os.write(fd, CONTENTS[entry.content])
 
 
 def applied(
     top: Path,
-    made: list[SentEntry],
+    made: list[TreeEntry],
     gone: list[str] | None = None,
-    sent: list[SentEntry] | None = None,
+    sent: list[TreeEntry] | None = None,
     policy: ConflictPolicy = "ours",
-    fill: Callable[[SentEntry, int], object] = fill,
-    base: Mapping[str, SentEntry] | None = None,
+    fill: Callable[[TreeEntry, int], object] = fill,
+    base: Mapping[str, TreeEntry] | None = None,
 ) -> ApplyReport:
     expected = {each.path: each for each in sent or []}
     diff = ReceivedDiff({each.path: each for each in made}, gone or [], expected, base or expected)
@@ -255,7 +256,7 @@ def test_a_file_of_the_other_directory_is_made_here_if_it_was_changed(top: Path)
 def test_an_editor_that_writes_between_the_read_and_the_write_wins(top: Path) -> None:
     (top / "a").write_bytes(b"base")
 
-    def edit_then_fill(entry: SentEntry, fd: int) -> None:
+    def edit_then_fill(entry: TreeEntry, fd: int) -> None:
         (top / "new").write_bytes(b"of the editor")
         os.rename(top / "new", top / "a")
         fill(entry, fd)

@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell import UsageError
-from toolcell.cluster.sent.exclusions import DEFAULT_EXCLUDED, Exclusions, ignored_by
+from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions, ignored_by
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,19 @@ from typing import Any
 import pytest
 
 from toolcell.cluster.link import pack, unpack
-from toolcell.cluster.sent.manifest import MAX_DEPTH, SentEntry, TreeManifest, is_sound
+from toolcell.cluster.sent.manifest import TreeManifest
+from toolcell.workplaces.listing import TreeEntry
+from toolcell_sandbox.trees.judge import MAX_DEPTH, is_sound
 
 EMPTY = sha256(b"").digest()
 
 
-def file(path: str, content: bytes = b"", mode: int = 0o644) -> SentEntry:
-    return SentEntry(path, "file", mode, len(content), sha256(content).digest())
+def file(path: str, content: bytes = b"", mode: int = 0o644) -> TreeEntry:
+    return TreeEntry(path, "file", mode, len(content), sha256(content).digest())
 
 
-def directory(path: str) -> SentEntry:
-    return SentEntry(path, "directory", 0o755)
+def directory(path: str) -> TreeEntry:
+    return TreeEntry(path, "directory", 0o755)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_a_name_that_is_not_utf8_is_sound() -> None:
 
 
 def test_a_manifest_crosses_and_its_digest_names_it() -> None:
-    tree = TreeManifest([file("a/b", b"x"), directory("a"), SentEntry("l", "link", content=b"a/b")])
+    tree = TreeManifest([file("a/b", b"x"), directory("a"), TreeEntry("l", "link", content=b"a/b")])
     again = TreeManifest.unpacked(tree.packed())
     assert again.entries == tree.entries
     assert again.digest == tree.digest
@@ -40,7 +42,7 @@ def test_a_manifest_crosses_and_its_digest_names_it() -> None:
 
 
 def test_no_special_bit_of_a_mode_crosses() -> None:
-    assert SentEntry.from_wire(file("a", mode=0o6755).to_wire()).mode == 0o755
+    assert TreeEntry.from_wire(file("a", mode=0o6755).to_wire()).mode == 0o755
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,6 @@ def test_a_tree_over_another_one_hides_what_it_has_itself() -> None:
 
 @pytest.mark.parametrize("modified_ns", [2**93, -(2**93)])
 def test_a_file_of_a_far_time_crosses(modified_ns: int) -> None:
-    entry = SentEntry("a", "file", 0o644, 0, bytes(32), modified_ns)
-    crossed = SentEntry.from_wire(unpack(pack(entry.to_wire())))
+    entry = TreeEntry("a", "file", 0o644, 0, bytes(32), modified_ns)
+    crossed = TreeEntry.from_wire(unpack(pack(entry.to_wire())))
     assert (crossed.is_like(entry), abs(crossed.modified_ns)) == (True, 2**62)

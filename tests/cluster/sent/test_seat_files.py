@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from toolcell.cluster.link import pack
-from toolcell.cluster.sent.diff_fetch import DiffReceipt
-from toolcell.cluster.sent.manifest import SentEntry, TreeManifest
+from toolcell.cluster.link import pack, unpack
+from toolcell.cluster.sent.manifest import TreeManifest
 from toolcell.cluster.sent.seat_files import DONE, FAILED, LACKS, NO_COPY, NO_ROOM, NodeFiles, SeatFiles
+from toolcell.workplaces.diff import ReceivedDiff
+from toolcell.workplaces.listing import TreeEntry
 
 pytestmark = pytest.mark.anyio
 BOUNDS = [1_000_000, 1_000]
@@ -37,7 +38,7 @@ async def seat(files: NodeFiles) -> AsyncIterator[SeatFiles]:
 
 
 def tree(**contents: bytes) -> TreeManifest:
-    entries = [SentEntry(name, "file", 0o644, len(raw), sha256(raw).digest()) for name, raw in contents.items()]
+    entries = [TreeEntry(name, "file", 0o644, len(raw), sha256(raw).digest()) for name, raw in contents.items()]
     return TreeManifest(entries)
 
 
@@ -83,12 +84,12 @@ async def test_changes_are_reported_once_after_the_sessions_have_ended(seat: Sea
     path = await opened(seat, a=b"1")
     (path / "a").write_bytes(b"other")
     status, raw = await seat.handle(["changes", "one", ["s1", "s2"]], b"")
-    received = DiffReceipt.unpacked(raw)
+    received = ReceivedDiff.from_wire(unpack(raw), {}, {})
     assert (status, list(received.made), seat.__dict__["ended"]) == (DONE, ["a"], ["s1", "s2"])
     wanted = [[sha256(b"other").digest(), 0, 3], [sha256(b"other").digest(), 3, 2]]
     assert await seat.handle(["get", wanted], b"") == [DONE, b"oth", b"er"]
     await seat.handle(["settle", "one", ["a"]], b"")
-    assert DiffReceipt.unpacked((await seat.handle(["changes", "one", []], b""))[1]).made == {}
+    assert ReceivedDiff.from_wire(unpack((await seat.handle(["changes", "one", []], b""))[1]), {}, {}).made == {}
 
 
 async def test_requests_for_a_missing_copy_are_refused(seat: SeatFiles) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from toolcell.cluster import SentWorkspaces, WorkspaceTooLarge
-from toolcell.cluster.sent.listing import DigestCache
-from toolcell.cluster.sent.packs import ContentPlace, StaleSource, packs_of
+from toolcell.cluster.sent.sender import ContentPlace, StaleSource, packs_of
 from toolcell.cluster.sent.source import SourceTree, read_source
+from toolcell.workplaces.listing import DigestCache
 
 
 def read(path: Path, cache: DigestCache | None = None, **options: Any) -> SourceTree:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import CellProfile
+from toolcell_sandbox import CellProfile, etc
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.mechanisms import accounts
 
 LOOK = """
 import grp, json, os, pwd
@@ -41,11 +40,11 @@ def test_a_profile_that_shows_the_hosts_accounts_shows_those(any_cell: Any) -> N
 
 
 def test_accounts_that_could_not_be_written_whole_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "FILES", (str(tmp_path / "passwd"), str(tmp_path / "group")))
+    monkeypatch.setattr(etc, "ACCOUNTS", (str(tmp_path / "passwd"), str(tmp_path / "group")))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))  # a write that is cut short, as on a full file system
     try:
         with pytest.raises(OSError, match="too large"):
-            accounts.make(Identity("root", 0, 0), "/tmp", ())
+            etc.make_accounts(Identity("root", 0, 0), "/tmp", ())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

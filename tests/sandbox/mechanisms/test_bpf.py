@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.bpf_evaluator import evaluate
 
 from toolcell_sandbox import SandboxError
 from toolcell_sandbox.mechanisms.bpf import (
@@ -17,7 +18,6 @@ from toolcell_sandbox.mechanisms.bpf import (
     Label,
     Return,
     assemble,
-    evaluate,
     high_word,
     low_word,
     refuse,

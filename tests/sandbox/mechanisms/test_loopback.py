@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bpf_evaluator import evaluate
 
 from toolcell_sandbox import (
     CellProfile,
@@ -21,9 +22,9 @@ from toolcell_sandbox import (
     SandboxError,
     SandboxReport,
 )
-from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
-from toolcell_sandbox.mechanisms import loopback
-from toolcell_sandbox.mechanisms.bpf import ALLOW, evaluate, refuse
+from toolcell_sandbox.kernel import descriptors
+from toolcell_sandbox.kernel.syscalls import AUDIT_ARCH, TABLES
+from toolcell_sandbox.mechanisms.bpf import ALLOW, refuse
 from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
 from toolcell_sandbox.network import PROXY_PORT
 from toolcell_sandbox.spawn import prepare
@@ -110,7 +111,7 @@ def test_without_the_grant_a_policy_counts_for_nothing(any_cell: Any, profile: C
     ("sabotage", "what"),
     [
         ("module.namespaces.unshare = lambda names, real=module.namespaces.unshare: real(set(names) - "
-         "{'net_namespace'})\nmodule._listen_for_proxy = lambda: -1", "connection to the outside"),
+         "{'net_namespace'})\nmodule.namespaces.listen = lambda *_: -1", "connection to the outside"),
         ("module.landlock.restrict = lambda rules, version, real=module.landlock.restrict, **rest: "
          "real(rules, version, connect=None)", "connection to another port"),
         ("import toolcell_sandbox.spawn\nspawning = sys.modules['toolcell_sandbox.spawn']\n"
@@ -207,23 +208,23 @@ def test_the_error_for_a_missing_namespace_names_its_cure() -> None:
 
 
 def test_a_message_comes_with_the_descriptor_that_was_sent_and_else_with_none() -> None:
-    ours, theirs = loopback.pair()
+    ours, theirs = descriptors.pair()
     read, write = os.pipe()
-    loopback.send(theirs, b"with", read)
-    message, received = loopback.receive(ours, 100)
+    descriptors.send(theirs, b"with", read)
+    message, received = descriptors.receive(ours, 100)
     assert message == b"with" and os.fstat(received).st_ino == os.fstat(read).st_ino and received != read
     assert not os.get_inheritable(received)
     os.write(theirs, b"without")
-    assert loopback.receive(ours, 100) == (b"without", -1)
+    assert descriptors.receive(ours, 100) == (b"without", -1)
     for fd in (ours, theirs, read, write, received):
         os.close(fd)
 
 
 LISTENS = """
 import os, socket
-from toolcell_sandbox.mechanisms import loopback, namespaces
+from toolcell_sandbox.mechanisms import namespaces
 namespaces.unshare(("net_namespace",))
-fd = loopback.listen("127.0.0.1", 8123)
+fd = namespaces.listen("127.0.0.1", 8123)
 with socket.socket(fileno=fd) as listener, socket.create_connection(("127.0.0.1", 8123), 5):
     print(*listener.getsockname(), os.get_blocking(fd), os.get_inheritable(fd))
 """

@@ -3,12 +3,12 @@
 import errno
 
 import pytest
+from tests.bpf_evaluator import evaluate
 
-from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
+from toolcell_sandbox.kernel.syscalls import AUDIT_ARCH, TABLES
 from toolcell_sandbox.mechanisms.bpf import (
     ALLOW,
     KILL_PROCESS,
-    evaluate,
     refuse,
 )
 from toolcell_sandbox.mechanisms.seccomp import CHECKS, EXEC_REFUSED, REFUSED, WATCH_REFUSED, program

@@ -40,7 +40,7 @@ class Ignored(NamedTuple):
 
     def below(self, text: str, directory: str) -> "Ignored":
         """These rules with those of the .gitignore `text` in `directory`, a path that is empty or ends in a slash."""
-        groups = _groups(text.splitlines())
+        groups = _groups(text.split("\n"))
         return Ignored(groups, len(directory), self) if groups else self
 
     def has(self, path: str, name: str) -> bool:
@@ -48,13 +48,20 @@ class Ignored(NamedTuple):
         directory end in a slash."""
         rules: Ignored | None = self
         while rules is not None:
-            for takes_in, names, paths in rules.groups:
-                if (names is not None and names.fullmatch(name)) or (
-                    paths is not None and paths.fullmatch(path, rules.start)
-                ):
-                    return not takes_in
+            decided = rules.decides(path, name)
+            if decided is not None:
+                return decided
             rules = rules.above
         return False
+
+    def decides(self, path: str, name: str) -> bool | None:
+        """Whether these rules, without those above, leave the entry out; None if none of them matches."""
+        for takes_in, names, paths in self.groups:
+            if (names is not None and names.fullmatch(name)) or (
+                paths is not None and paths.fullmatch(path, self.start)
+            ):
+                return not takes_in
+        return None
 
 
 NOTHING = Ignored((), 0, None)

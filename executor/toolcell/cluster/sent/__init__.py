@@ -1,11 +1,13 @@
 """Workspaces that are sent to a node, and come back as a diff.
 
-- Shared: `exclusions.py` and `manifest.py` define a tree, `listing.py` reads it, `blobs.py` stores contents.
-- The driver: `options.py` is public, `source.py` reads a workspace, `trees.py` has the workspaces of all
-  sessions, `sender.py` and `packs.py` send them, `diff_return.py` and `diff_fetch.py` fetch a diff, `judge.py` decides
-  which changes may be written, `diff_writer.py` writes them, `entries.py` replaces one entry.
-- A node: `seat_files.py` serves a driver, `copies.py` makes a session's copy and finds its changes, `slots.py` has the
-  directory of a node.
+What a tree and its diff are, and how a diff is written, is in `toolcell.workplaces` (`listing`, `exclusions`, `diff`,
+`writer`, `entry_swap`), which knows nothing of nodes. Here is what travels:
+
+- Shared: `manifest.py` packs the entries of a tree, `blobs.py` stores contents.
+- The driver: `options.py` is public, `source.py` reads a workspace, `trees.py` has the workspaces of all sessions,
+  `sender.py` sends them, `diff_return.py` brings the changes back.
+- A node: `seat_files.py` serves a driver and has the node's directory, `copies.py` makes a session's copy,
+  `copied_paths.py` translates paths.
 
 Why it is so:
 

@@ -6,11 +6,10 @@ from typing import Final, Literal
 
 from toolcell.errors import UsageError
 from toolcell.rules import misuse
+from toolcell.workplaces.exclusions import DEFAULT_EXCLUDED, Exclusions
 from toolcell.workplaces.workspace_return import ConflictPolicy
-from toolcell_sandbox.refusal import named
-
-from .exclusions import DEFAULT_EXCLUDED, Exclusions
-from .manifest import MAX_DEPTH
+from toolcell_sandbox.errors import named
+from toolcell_sandbox.trees.judge import MAX_DEPTH
 
 __all__ = ["SentWorkspaces", "WorkspaceTooLarge"]
 

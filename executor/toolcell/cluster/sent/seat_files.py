@@ -3,8 +3,10 @@
 A request is `[op, *arguments]`. A reply is `["ok", *values]`, or `[status, why]` with a status of `REFUSALS`.
 """
 
+import errno
 import logging
 import os
+import stat
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -13,15 +15,17 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from toolcell.backends.threads import NoThread, Threads
-from toolcell.cluster.link import unpack
+from toolcell.cluster.link import pack, unpack
+from toolcell.workplaces.exclusions import Exclusions
+from toolcell.workplaces.runtime import try_lock
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Root
 
 from .blobs import BlobRoom, BlobStore, StoreTooSmall, WrongBlob
 from .copies import CopyRoom, WorkingCopy
-from .exclusions import Exclusions
 from .manifest import TreeManifest
-from .slots import NodeDirectory
 
-__all__ = ["DONE", "FAILED", "LACKS", "NO_COPY", "NO_ROOM", "PIECE_BYTES", "NodeFiles", "SeatFiles"]
+__all__ = ["DONE", "FAILED", "LACKS", "NO_COPY", "NO_ROOM", "PIECE_BYTES", "NodeDirectory", "NodeFiles", "SeatFiles"]
 
 _log = logging.getLogger("toolcell.cluster")
 T = TypeVar("T")
@@ -36,6 +40,43 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 REMOVE_S: Final = 30.0
 """How long the removal of a copy waits for the processes that use it, in seconds."""
 _WORK: Final = Threads(8)
+_ABOVE: Final = "/var/tmp"  # on a disk; /tmp may be in memory
+MOST_SLOTS: Final = 64
+COPIES, STORE = "copies", "store"
+
+
+class NodeDirectory:
+    """The first directory `0`, `1`, … below `above` that no other process has locked. It keeps the contents of an
+    earlier process, and removes the copies. Raises OSError if all are locked, or if other users can access one."""
+
+    def __init__(self, above: str | None = None) -> None:
+        self.above = os.path.realpath(above or f"{_ABOVE}/toolcell-nodes-{os.geteuid()}")
+        _make_own(self.above)
+        for number in range(MOST_SLOTS):
+            self.path = f"{self.above}/{number}"
+            _make_own(self.path)
+            self._lock = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            if try_lock(self._lock):
+                break
+            os.close(self._lock)
+        else:
+            raise OSError(errno.EBUSY, f"{MOST_SLOTS} node supervisors use it", self.above)
+        self.store = f"{self.path}/{STORE}"
+        self.copies = f"{self.path}/{COPIES}"
+        with Root(self.path) as root:
+            walker.remove(COPIES, root.fd)
+        os.mkdir(self.copies, 0o700)
+
+    def __repr__(self) -> str:
+        return f"<NodeDirectory {self.path}>"
+
+    def close(self) -> None:
+        """Remove the copies, and unlock the directory."""
+        if self._lock >= 0:
+            with Root(self.path) as root:
+                walker.remove(COPIES, root.fd)
+            os.close(self._lock)
+            self._lock = -1
 
 
 class NodeFiles:
@@ -217,7 +258,7 @@ class SeatFiles:
         async with self._turn_of(id):
             if sessions:
                 await self._quiet(sessions)
-            return [DONE, await _WORK.run(lambda: copy.changes(store).packed())]
+            return [DONE, await _WORK.run(lambda: pack(copy.changes(store).to_wire()))]
 
     async def _settle(self, store: BlobStore, id: str, paths: Sequence[str]) -> list[Any]:
         copy = self._copies.get(id)
@@ -277,3 +318,18 @@ def _whole(store: BlobStore, digest: bytes) -> bytes:
     fd = store.open(digest)
     with os.fdopen(fd, "rb") as file:
         return file.read()
+
+
+def _make_own(path: str) -> None:
+    """Make a directory of ours with mode 0700. Raises PermissionError if there is another one."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    info = os.lstat(path)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
+        raise PermissionError(
+            errno.EPERM,
+            "It is not a directory of this user alone (mode 0700). Remove it, or pass SentWorkspaces(directory=…)",
+            path,
+        )

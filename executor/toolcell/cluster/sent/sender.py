@@ -4,30 +4,47 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 
 from toolcell.backends.threads import NoThread, Threads
+from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
+from toolcell.workplaces.exclusions import Exclusions
+from toolcell.workplaces.listing import TreeEntry
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.walker import Root
 
-from .exclusions import Exclusions
-from .manifest import SentEntry, TreeManifest
+from .manifest import TreeManifest
 from .options import SentWorkspaces
-from .packs import ContentPlace, packs_of
-from .seat_files import DONE, LACKS, NO_ROOM
+from .seat_files import DONE, LACKS, NO_ROOM, PIECE_BYTES
 from .source import SourceTree
 
-__all__ = ["WORK", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed"]
+__all__ = ["WORK", "ContentPlace", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed", "StaleSource", "packs_of"]
 
 _log = logging.getLogger("toolcell.cluster")
 ROUNDS: Final = 20
 ROOM_S, ROOM_PAUSE_S = 10.0, 0.3
 """How long a node may have no room while other workspaces arrive, and the pause between requests, in seconds."""
 WORK: Final = Threads(8)
+
+
+class StaleSource(Exception):
+    """A file has changed since the workspace was read."""
+
+
+class ContentPlace(NamedTuple):
+    """Where a content is: in memory, or in a file below a directory."""
+
+    digest: bytes
+    raw: bytes = b""
+    root: str = ""
+    path: str = ""
 
 
 class SendFailed(Exception):
@@ -54,13 +71,13 @@ class OpenCopy:
     id: str
     peer: FilesPeer
     rules: Exclusions
-    expected: dict[str, SentEntry]
-    base: dict[str, SentEntry]
+    expected: dict[str, TreeEntry]
+    base: dict[str, TreeEntry]
     contents: int = 0
     bytes: int = 0
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
 
-    def settle(self, paths: Sequence[str], made: Mapping[str, SentEntry]) -> None:
+    def settle(self, paths: Sequence[str], made: Mapping[str, TreeEntry]) -> None:
         """Note the paths that have the same state here and in the copy now."""
         for entries in (self.expected, self.base):
             for path in paths:
@@ -166,3 +183,57 @@ def _places(digests: Sequence[bytes], sources: Sequence[SourceTree]) -> list[Con
         else:
             raise SendFailed("the node asks for a content that is not in the workspace.")
     return places
+
+
+def packs_of(places: Iterable[ContentPlace]) -> Iterator[tuple[bytes, int, int]]:
+    """Encode contents into messages of about `PIECE_BYTES` at most. Yields each message with the number of contents
+    that it completes and its bytes of contents. Raises StaleSource if a file has changed since it was read. Blocks."""
+    pieces: list[list[object]] = []
+    size = ended = 0
+    for place in places:
+        for at, total, data in _pieces(place):
+            if pieces and size + len(data) > PIECE_BYTES:
+                yield pack(pieces), ended, size
+                pieces, size, ended = [], 0, 0
+            pieces.append([place.digest, at, total, data])
+            size += len(data)
+            ended += at + len(data) == total
+    if pieces:
+        yield pack(pieces), ended, size
+
+
+def _pieces(place: ContentPlace) -> Iterator[tuple[int, int, bytes]]:
+    """The pieces of a content: their offset, the size of the whole, and their bytes."""
+    if not place.root:
+        for at in range(0, len(place.raw), PIECE_BYTES):
+            yield at, len(place.raw), place.raw[at : at + PIECE_BYTES]
+        return
+    try:
+        fd = _opened(place)
+    except OSError as error:
+        raise StaleSource(place.path) from error
+    try:
+        total, at, digest = os.fstat(fd).st_size, 0, sha256()
+        while at < total:
+            data = os.read(fd, min(PIECE_BYTES, total - at))
+            digest.update(data)
+            if not data or (at + len(data) == total and digest.digest() != place.digest):
+                raise StaleSource(place.path)
+            yield at, total, data
+            at += len(data)
+        if not total:
+            raise StaleSource(place.path)  # an empty content is not sent
+    except BlockingIOError as error:  # another process has a lease on it
+        raise StaleSource(place.path) from error
+    finally:
+        os.close(fd)
+
+
+def _opened(place: ContentPlace) -> int:
+    with Root(place.root) as root:
+        held = root.open(place.path, walker.ENTRY)
+        try:
+            walker.content(held, 0)  # refuses what is no regular file
+            return walker.readable(held)
+        finally:
+            os.close(held)

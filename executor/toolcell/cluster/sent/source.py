@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.seen import said, shown
-from toolcell_sandbox.walker import Root
+from toolcell.workplaces.exclusions import Exclusions
+from toolcell.workplaces.listing import DigestCache, LeftEntry, TreeEntry, TreeListing, UnstableFile, digested, listed
+from toolcell_sandbox.trees.facts import Facts, said, shown
+from toolcell_sandbox.trees.walker import Root
 
-from .exclusions import Exclusions
-from .listing import DigestCache, LeftEntry, TreeListing, UnstableFile, digested, facts_of, listed
-from .manifest import SentEntry, TreeManifest
+from .manifest import TreeManifest
 from .options import SentWorkspaces, WorkspaceTooLarge
 
 __all__ = ["SourceTree", "read_source"]
@@ -42,7 +41,7 @@ def read_source(path: str, options: SentWorkspaces, cache: DigestCache) -> Sourc
         most = options.max_files
         listing = listed(root, options.exclusions, most=most * SCAN_FURTHER, seconds=SCAN_S, ignores=options.gitignore)
         _require_bounds(path, listing, options)
-        entries: list[SentEntry] = []
+        entries: list[TreeEntry] = []
         places: dict[bytes, str] = {}
         for name in list(listing.facts):
             entry = _entry(root, name, listing, cache)
@@ -56,7 +55,7 @@ def read_source(path: str, options: SentWorkspaces, cache: DigestCache) -> Sourc
         return SourceTree(path, manifest, listing.exclusions, tuple(listing.left_out), places)
 
 
-def _entry(root: Root, path: str, listing: TreeListing, cache: DigestCache) -> SentEntry | None:
+def _entry(root: Root, path: str, listing: TreeListing, cache: DigestCache) -> TreeEntry | None:
     """An entry of the listing; None if it was deleted or is left out."""
     try:
         return digested(root, path, listing.facts[path], cache=cache)
@@ -69,10 +68,10 @@ def _entry(root: Root, path: str, listing: TreeListing, cache: DigestCache) -> S
         return None
 
 
-def _again(root: Root, path: str, listing: TreeListing) -> SentEntry | None:
+def _again(root: Root, path: str, listing: TreeListing) -> TreeEntry | None:
     """Read an entry again that changed while it was read."""
     try:
-        facts = facts_of(root.stat(path))
+        facts = Facts.of(root.stat(path))
         return digested(root, path, facts) if stat.S_IFMT(facts.mode) == stat.S_IFMT(listing.facts[path].mode) else None
     except FileNotFoundError:
         return None
@@ -81,10 +80,10 @@ def _again(root: Root, path: str, listing: TreeListing) -> SentEntry | None:
         return None
 
 
-def _whole(entries: list[SentEntry]) -> list[SentEntry]:
+def _whole(entries: list[TreeEntry]) -> list[TreeEntry]:
     """The entries whose directories are all there."""
     directories = {each.path for each in entries if each.kind == "directory"}
-    whole: list[SentEntry] = []
+    whole: list[TreeEntry] = []
     for entry in sorted(entries):
         above = entry.path.rpartition("/")[0]
         if above and above not in directories:
@@ -102,13 +101,13 @@ def _require_bounds(path: str, listing: TreeListing, options: SentWorkspaces) ->
             f"The workspace {path!r} cannot be sent: it is more than {options.max_depth} directories deep at "
             f"{shown(deep)}. Exclude that directory: SentWorkspaces(exclude=[…]); or raise max_depth, up to 100."
         )
-    if not listing.cut and size <= options.max_bytes and count <= options.max_files:
+    if not listing.unknown and size <= options.max_bytes and count <= options.max_files:
         return
     by_count = count > options.max_files
     parts = _biggest(listing.facts, by_count=by_count)
     named = ", ".join(f"{shown(part)} ({_amount(held)} in {number:,})" for part, held, number in parts)
-    least = "at least " if listing.cut else ""
-    bound = f"max_files={options.max_files:,}" if by_count or listing.cut else f"max_bytes={options.max_bytes:,}"
+    least = "at least " if listing.unknown else ""
+    bound = f"max_files={options.max_files:,}" if by_count or listing.unknown else f"max_bytes={options.max_bytes:,}"
     hint = parts[0][0] if parts else "data"
     raise WorkspaceTooLarge(
         f"The workspace {path!r} cannot be sent: it has {least}{_amount(size)} in {count:,} entries, more than "

@@ -14,19 +14,19 @@ import anyio
 from toolcell.backends.threads import NoThread
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
+from toolcell.cluster.sent.sender import StaleSource
 from toolcell.errors import UsageError
 from toolcell.pool.interface import PoolHost
 from toolcell.store.journal import Record
+from toolcell.workplaces.listing import DigestCache
 from toolcell.workplaces.workspace_return import WorkspaceReturn
-from toolcell_sandbox import walker
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import said, shown
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.facts import said, shown
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Root
 
 from .diff_return import brought_back
-from .listing import DigestCache
 from .options import SentWorkspaces
-from .packs import StaleSource
 from .sender import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
 from .source import SourceTree, read_source
 

@@ -29,7 +29,7 @@ from toolcell.session import Session
 from toolcell.sessions.session_result import SessionState
 from toolcell.store.journal.reading import JournalReader
 from toolcell.supervisor import Supervisor, runtime_of
-from toolcell_sandbox.refusal import named
+from toolcell_sandbox.errors import named
 from toolcell_tools.capability import SessionKind
 
 from .bounds import ServerBounds

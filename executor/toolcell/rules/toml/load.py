@@ -29,7 +29,7 @@ from toolcell.rules.toml.complaints import (
 from toolcell.rules.toml.config import Config, McpServer
 from toolcell.rules.toml.source import NAME, ConfigSource, Key, is_there, read, user_file
 from toolcell_sandbox.network import from_wire as network_of
-from toolcell_sandbox.protected import expanded, lifted
+from toolcell_sandbox.trees.protected import expanded, lifted
 from toolcell_tools.capability import Capability, PermissionTier, SessionKind
 
 ARGUMENTS = "the arguments of load_config"

@@ -30,8 +30,8 @@ from toolcell.rules.profile import Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.profile import CAPABILITIES
-from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
+from toolcell_sandbox.trees.protected import check as check_names
 from toolcell_tools.capability import PermissionTier, SessionKind
 
 _LISTS = (list, tuple, frozenset, set)

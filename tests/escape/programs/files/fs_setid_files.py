@@ -8,7 +8,7 @@ import stat
 
 from tests.escape.kit import Scene, all_of, asked, tried
 
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 
 EXPECT = "EPERM"
 GRANTS = "read write"

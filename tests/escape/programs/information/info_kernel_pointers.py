@@ -5,7 +5,7 @@ Source: I18
 
 from tests.escape.kit import Scene, all_of, asked
 
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 
 EXPECT = "EPERM"
 

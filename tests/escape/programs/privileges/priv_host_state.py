@@ -5,7 +5,7 @@ Source: own
 
 from tests.escape.kit import Scene, asked, each
 
-from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.kernel.syscalls import NUMBERS
 
 EXPECT = "EPERM"
 

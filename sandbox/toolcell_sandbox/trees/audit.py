@@ -4,6 +4,12 @@ A mount can protect a path only if the path exists: otherwise it leaves a file o
 the tree before and after each call, from outside of the sandbox, and moves new and changed protected paths into
 quarantine. They are not deleted, because a person may be editing them at that moment.
 
+The order of an audit matters. First it writes the calls' copies of git's settings back, so that what is judged is what
+the host's git will read. Then it looks, moves and looks again until a look finds nothing to move: moving one path can
+make another one a repository, and processes of other calls may be at work. A repository goes back as a whole before its
+parts are judged, and a moved path goes back only if its inode and its content are those of before. What is left of a
+removed repository goes last. Each of these looks may feed the list of changed files too (`changes.Feed`).
+
 A path that a look could not see is unknown, not absent. `Look.unknown` gives the reason, and callers must handle it.
 """
 
@@ -15,17 +21,40 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from toolcell_sandbox.kernel.syscalls import born_ns
+from toolcell_sandbox.profile import is_below
+from toolcell_sandbox.view import Bound
+
 from . import repositories, walker
-from .drafts import Drafts
-from .gitconfig import keys_in_words
-from .harmless import JUDGED, SETTINGS, STATES, content, harmless_of, harmless_settings, is_settings, objection_to
-from .kernel.birth import born_ns
-from .look import Directory, Vocabularies, Vocabulary, Walk
-from .profile import is_below
+from .facts import (
+    Found,
+    Look,
+    Names,
+    Seen,
+    as_before,
+    digest_of,
+    facts_of,
+    is_as,
+    is_same_inode,
+    protect,
+    said,
+    shown,
+)
+from .git_allowed import (
+    JUDGED,
+    SETTINGS,
+    STATES,
+    content,
+    harmless_of,
+    harmless_settings,
+    is_settings,
+    objection_to,
+)
+from .git_settings import keys_in_words
+from .git_settings_copy import Drafts
+from .look import Audience, Directory, Vocabularies, Vocabulary, Walk
 from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, Matcher, folded, matcher, reason_of
 from .quarantine import Quarantine
-from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
-from .view import Bound
 from .walker import Budget, Copies, Cut, Root
 
 MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
@@ -117,9 +146,10 @@ class ProtectedTree:
         other.vocabularies, other._made = self.vocabularies, self._made  # pyright: ignore[reportPrivateUsage]
         return other
 
-    def look(self, budget: Budget | None = None, held: Look | None = None) -> Look:
-        """Look, before a call. `held` is the look before the calls that run already."""
-        walk = Walk(self.root, self.vocabularies, self.top, budget or Budget(seconds=BEFORE_S), None, held=held)
+    def look(self, budget: Budget | None = None, held: Look | None = None, audience: Audience | None = None) -> Look:
+        """Look, before a call. `held` is the look before the calls that run already. `audience` hears of the walk."""
+        budget = budget or Budget(seconds=BEFORE_S)
+        walk = Walk(self.root, self.vocabularies, self.top, budget, None, held=held, audience=audience)
         look, self.directories = walk.taken(), walk.directories
         if self._made:
             self._forget_reused(look)
@@ -178,15 +208,20 @@ class ProtectedTree:
         return tuple(wanted.values())
 
     def settle(
-        self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,), others: bool = False
+        self,
+        before: Look,
+        quarantine: Quarantine,
+        active: Collection[int] = (0,),
+        others: bool = False,
+        audience: Audience | None = None,
     ) -> Settled:
         """Look again. Move paths that are new or changed since `before` into quarantine, and put back moved paths.
 
         Only names of the `active` vocabularies count. `before` gets the new change times of paths that were put back.
         The audit ends after `AFTER_S` seconds and never raises for anything in the tree. `others` says that other cells
-        may still write here.
+        may still write here. `audience` hears of each walk.
         """
-        return _Audit(self, before, quarantine, active, others).settled()
+        return _Audit(self, before, quarantine, active, others, audience).settled()
 
     def sweep(
         self,
@@ -452,9 +487,16 @@ class _Audit:
     """One audit after a call: it looks and moves until nothing is left to move."""
 
     def __init__(
-        self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int], others: bool
+        self,
+        tree: ProtectedTree,
+        before: Look,
+        quarantine: Quarantine,
+        active: Collection[int],
+        others: bool,
+        audience: Audience | None,
     ) -> None:
         self._others = others
+        self._audience = audience
         self._tree = tree
         self._before = before
         self._active = tuple(active)
@@ -520,7 +562,8 @@ class _Audit:
 
     def _look(self) -> Look:
         tree = self._tree
-        return Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before).taken()
+        budget = Budget(until=self._end)
+        return Walk(tree.root, tree.vocabularies, tree.top, budget, self._before, audience=self._audience).taken()
 
     def _follow_drafts(self) -> None:
         """Find the originals of copies whose repositories were moved. The copies are judged afterwards."""

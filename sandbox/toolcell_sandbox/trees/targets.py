@@ -5,10 +5,7 @@ import stat
 from dataclasses import replace
 
 from . import walker
-from .gitconfig import MAX_BYTES, naming
-from .harmless import POINTER, POINTER_BYTES, SETTINGS, path_in
-from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER
-from .seen import (
+from .facts import (
     DIGEST_BYTES,
     Found,
     Look,
@@ -22,6 +19,9 @@ from .seen import (
     is_racy,
     said,
 )
+from .git_allowed import POINTER, POINTER_BYTES, SETTINGS, path_in
+from .git_settings import MAX_BYTES, naming
+from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER
 from .walker import Budget, Root
 
 _OF_A_REPOSITORY = tuple(GIT_PARTS)

@@ -6,11 +6,11 @@ parts, because a mount point is busy (EBUSY). So the audit follows moved reposit
 
 import os
 
-from . import gitconfig, walker
-from .gitconfig import NotRead, parse
-from .harmless import SETTINGS, content
+from . import git_settings, walker
+from .facts import Look, Seen, as_before
+from .git_allowed import SETTINGS, content
+from .git_settings import NotRead, parse
 from .protected import GIT_PARTS, GIT_POINTER, quick
-from .seen import Look, Seen, as_before
 from .walker import Root
 
 _DEPTH = 16  # the most levels of a protected path below its repository or work tree
@@ -135,7 +135,7 @@ def redirected(
         were = {path: settings[path][0] if path in old else before.found.get(path) for path in new}
         changed = [path for path, was in were.items() if was is None or not as_before(files[path], was)]
         new |= {path: content(root, path, files[path]) or b"" for path in changed}
-        if changed and (keys := gitconfig.redirected(b"\n".join(old.values()), b"\n".join(new.values()))):
+        if changed and (keys := git_settings.redirected(b"\n".join(old.values()), b"\n".join(new.values()))):
             found[changed[0]] = keys
     return found
 

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from toolcell_sandbox.limits import MIB
+
 from . import walker
-from .limits import MIB
 from .walker import Copies, Root
 
 MOST_BYTES = 256 * MIB

@@ -1,50 +1,70 @@
-"""Decide which of a session's changes may be written into the driver's workspace. A hostile cell may have made them."""
+"""Judge what a hostile tree elsewhere sends back: which of its changes may be written into a workspace here.
+
+A cell may have made any of them. So a change is refused if its path is not below the workspace, if it is excluded, if
+its name is protected here, or in a repository that stands here and there together, and if it is a link that may lead
+out of the workspace. What becomes protected only by the changes themselves is left to an audit after they are written.
+"""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.protected import REPOSITORY_MARKS, folded, protects_below, reason_of
-from toolcell_sandbox.walker import Root
+from . import walker
+from .protected import REPOSITORY_MARKS, folded, protects_below, reason_of
+from .walker import Root
 
-from .exclusions import Exclusions
-from .manifest import SentEntry, is_sound
-
-__all__ = ["Judge", "leads_out"]
-
+MAX_PATH_BYTES = 3_000
+"""The longest path below a workspace, in bytes. Together with a node's directory, it fits PATH_MAX (4,096)."""
+MAX_DEPTH = 100
 MOST_NAMES = 100_000
 """The most entries of a directory that are searched for the marks of a repository."""
 
 
+def is_sound(path: object) -> bool:
+    """Whether the path stays below the directory that it is relative to, and is within the bounds."""
+    if not isinstance(path, str) or not path or "\0" in path or path.count("/") >= MAX_DEPTH:
+        return False
+    try:
+        if len(path.encode("utf-8", "surrogateescape")) > MAX_PATH_BYTES:
+            return False
+    except UnicodeEncodeError:
+        return False
+    return not any(part in ("", ".", "..") for part in path.split("/"))
+
+
+class UnstableFile(Exception):
+    """A file changed while it was read."""
+
+
 class Judge:
-    """Decides for one workspace, whose root is open. `made` are the session's new and changed entries."""
+    """Decides for one workspace, whose root is open. `made` are the paths of new and changed entries. `excludes` says
+    of a path, and whether it is a directory, that it takes no part in the exchange."""
 
     def __init__(
-        self, root: Root, made: Mapping[str, SentEntry], protected: Iterable[str], exclusions: Exclusions
+        self, root: Root, made: Iterable[str], protected: Iterable[str], excludes: Callable[[str, bool], bool]
     ) -> None:
         self._root = root
         self._protected = tuple(protected)
-        self._exclusions = exclusions
+        self._excludes = excludes
         self._made: dict[str, list[str]] = {}
         for path in made:
             above, _, name = path.rpartition("/")
             self._made.setdefault(above, []).append(name)
         self._listed: dict[str, list[str]] = {}
 
-    def objection(self, path: str, entry: SentEntry | None) -> str:
-        """The reason why this change is not written, "" if it may be. `entry` is None if the path was deleted."""
+    def objection(self, path: str, kind: str, target: bytes = b"") -> str:
+        """The reason why this change is not written, "" if it may be. `kind` is "file", "directory" or "link", with its
+        target; "" if the path was deleted."""
         if not is_sound(path):
             return "it is no path below the workspace"
-        kind = "" if entry is None else entry.kind
         is_directory, is_link = kind == "directory", kind == "link"
-        if self._exclusions.covers(path, is_directory=is_directory):
+        if self._excludes(path, is_directory):
             return "it is excluded from what is sent"
         name = protects_below(
             f"/{path}", ["/"], self._protected, directory=is_directory, link=is_link, listed=self._names
         )
         if name:
             return f"the name {name} is protected: {reason_of(name)}"
-        if entry is not None and is_link and leads_out(path, entry.content):
+        if is_link and leads_out(path, target):
             return "the link leads, or may lead, out of the workspace"
         return ""
 

@@ -13,9 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
-from .gitconfig import MAX_BYTES, NotRead, change_objection, harmless_part, in_words, objection, parse
-from .harmless import content
-from .seen import Seen, digest_of, facts_of
+from .facts import Seen, digest_of, facts_of
+from .git_allowed import content
+from .git_settings import (
+    MAX_BYTES,
+    NotRead,
+    change_objection,
+    harmless_part,
+    in_words,
+    objection,
+    parse,
+)
 from .walker import Budget, Root
 
 _TEMPORARY = "/var/tmp"  # on a disk; /tmp may be in memory

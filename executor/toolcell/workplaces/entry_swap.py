@@ -11,12 +11,11 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from toolcell_sandbox import walker
-from toolcell_sandbox.changes import Facts
 from toolcell_sandbox.kernel.syscalls import attempt
+from toolcell_sandbox.trees import walker
+from toolcell_sandbox.trees.facts import Facts
 
-from .listing import facts_of
-from .manifest import SentEntry
+from .listing import TreeEntry
 
 __all__ = ["MovedOn", "make_directory", "place", "remove"]
 
@@ -29,7 +28,7 @@ class MovedOn(Exception):
     """Another process has changed the entry since it was read. Its change stays."""
 
 
-def place(parent: int, entry: SentEntry, was: Facts | None, fill: Callable[[int], object]) -> None:
+def place(parent: int, entry: TreeEntry, was: Facts | None, fill: Callable[[int], object]) -> None:
     """Put a file or a link into an open directory. It replaces the entry `was`; None if there was no entry. `fill`
     writes the content of a file. Raises MovedOn and OSError; then nothing has changed."""
     name = os.path.basename(entry.path)
@@ -50,7 +49,7 @@ def place(parent: int, entry: SentEntry, was: Facts | None, fill: Callable[[int]
             pass
 
 
-def _make_file(parent: int, name: str, entry: SentEntry, was: Facts | None, fill: Callable[[int], object]) -> None:
+def _make_file(parent: int, name: str, entry: TreeEntry, was: Facts | None, fill: Callable[[int], object]) -> None:
     fd = os.open(name, _NEW, 0o600, dir_fd=parent)
     try:
         fill(fd)
@@ -64,7 +63,7 @@ def _make_file(parent: int, name: str, entry: SentEntry, was: Facts | None, fill
         os.close(fd)
 
 
-def _mode(entry: SentEntry, was: Facts | None) -> int:
+def _mode(entry: TreeEntry, was: Facts | None) -> int:
     """The permissions of a file: those of the old file, with the new file's right to execute."""
     mode = 0o644 if was is None or not stat.S_ISREG(was.mode) else was.mode & 0o777
     return mode | (mode & 0o444) >> 2 if entry.is_executable else mode & ~0o111
@@ -118,7 +117,7 @@ def make_directory(parent: int, name: str) -> None:
 def _is(parent: int, name: str, was: Facts) -> bool:
     """Whether the entry has not changed since it was read. The change time is not compared: a rename changes it."""
     try:
-        now = facts_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
+        now = Facts.of(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:
         return False
     return now._replace(changed_ns=was.changed_ns) == was

@@ -1,9 +1,13 @@
 """Find the changed files of a writable tree, with inotify(7).
 
-The first look lists the tree and watches each of its directories. A later look takes the events since the last look,
-and calls lstat(2) only for the entries that the events name. If the kernel has dropped events, or has no queue left for
-this user, the look lists the whole tree again. An entry has changed if its facts from lstat(2) differ. Programs cannot
-set the change time.
+Each directory of the tree is watched. The walk of a later look is that of `look`, which visits every directory anyway:
+in those that are listed, new names count; in the others, only the entries that events have named are looked at again.
+An entry has changed if its facts from lstat(2) differ. Programs cannot set the change time. If the kernel has dropped
+events, or has no queue left for this user, the whole tree is listed again.
+
+So one walk serves the audit and the changed files: pass `WatchedTree.feed()` to the look of a `ProtectedTree`, then ask
+the feed for the changes. `begin` and `look` walk alone. A feed that fails, because the tree is too large or its time is
+over, loses the changes and leaves the audit's walk as it is.
 
 A file with several hard links is reported under the path by which it was written. In a network file system, writes of
 another machine cause no events and are not found.
@@ -18,12 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from . import walker
-from .kernel.inotify import PLACED, Inotify, NoQueue
-from .seen import said, tick_of
-from .walker import Budget, Cut, Root
+from toolcell_sandbox.kernel.inotify import PLACED, Inotify, NoQueue
 
-MIB = 1024 * 1024
+from . import walker
+from .facts import Facts, said, tick_of
+from .look import Audience, Directory, Vocabularies, Walk
+from .walker import MIB, Budget, Cut, Root
+
 LOOK_S = 2.0
 MAX_DIRECTORIES, MAX_FILES, MAX_PATH_CHARS = 20_000, 100_000, 16 * 1024
 """The bounds of one tree: directories, other entries, and the characters of a path."""
@@ -37,17 +42,6 @@ FIRST_TEXTS, FIRST_TEXTS_BYTES = 500, 2 * MIB
 """The most texts that the first look keeps, and their bytes. Directories near the root come first."""
 
 ChangeKind = Literal["created", "modified", "deleted"]
-
-
-class Facts(NamedTuple):
-    """The facts of an entry from lstat(2). The entry is not a directory."""
-
-    device: int
-    inode: int
-    mode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
 
 
 class ChangedFile(NamedTuple):
@@ -64,6 +58,11 @@ class ChangedFile(NamedTuple):
     digest: str = ""
     before: bytes | None = None
     after: bytes | None = None
+
+
+def order_of(change: ChangedFile) -> tuple[bool, str]:
+    """The sort key of a change: files in `.git` come last."""
+    return f"/{change.path}".find("/.git/") >= 0, change.path
 
 
 @dataclass(slots=True)
@@ -83,6 +82,12 @@ class _Folder:
     files: dict[str, Facts] = field(default_factory=dict[str, Facts])
     folders: "dict[str, _Folder]" = field(default_factory=dict[str, "_Folder"])
     is_listed: bool = False
+    depth: int = field(init=False)
+    chars: int = field(init=False)  # of its path, with a slash
+
+    def __post_init__(self) -> None:
+        above = self.above
+        self.depth, self.chars = (0, 0) if above is None else (above.depth + 1, above.chars + len(self.name) + 1)
 
     @property
     def path(self) -> str:
@@ -91,16 +96,6 @@ class _Folder:
             parts.append(folder.name)
             folder = above
         return "/".join(reversed(parts))
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it is still a part of the tree."""
-        folder = self
-        while (above := folder.above) is not None:
-            if above.folders.get(folder.name) is not folder:
-                return False
-            folder = above
-        return True
 
 
 class _Texts:
@@ -130,7 +125,7 @@ class _Texts:
 class WatchedTree:
     """The files of one tree at the last look, and the watches of its directories. Not thread-safe. Must be closed.
 
-    `look` never raises for anything in the tree. `is_lost`: the tree must be listed by `begin` before the next look.
+    No look raises for anything in the tree. `is_lost`: the next look is a first one, which finds no changes.
     """
 
     def __init__(
@@ -148,66 +143,35 @@ class WatchedTree:
         self.top = _Folder("", None)
         self.by_watch: dict[int, _Folder] = {}
         self.looked_ns = 0
+        self._listed = Directory()  # of the looks alone
 
     @property
     def has_news(self) -> bool:
         """Whether a look may find anything. Costs one system call."""
         return self.events is None or self.events.has_events
 
-    def begin(self, seconds: float = LOOK_S) -> str:
+    def feed(self) -> "Feed":
+        """What a walk of this tree must be given as its audience, so that it finds the changes too."""
+        return Feed(self, seconds=2 * LOOK_S if self.is_lost else LOOK_S)  # a first walk is shared in time too
+
+    def begin(self) -> str:
         """Look for the first time. Returns the reason why a part of the tree is unknown, "" if none is."""
-        try:
-            look = self._first_look(Inotify, seconds)
-        except (Cut, OSError) as error:
-            if not (isinstance(error, OSError) and error.errno in _NONE_LEFT):
-                return self._lose(error)
-            try:
-                look = self._first_look(NoQueue, seconds)
-            except (Cut, OSError) as again:
-                return self._lose(again)
-        self.is_lost = False
-        return look.unknown
+        feed = self.walk(Feed(self, Inotify, alone=True))
+        if feed.needs_no_queue:
+            feed = self.walk(Feed(self, NoQueue, alone=True))
+        return feed.changes(0).unknown
 
-    def _first_look(self, queue: type[Inotify | NoQueue], seconds: float) -> "_TreeLook":
-        self.close()
-        look = _TreeLook(self, seconds)
-        self.events = queue()
-        with Root(self.root) as root:
-            look.all_of(root)
-        return look
-
-    def _lose(self, error: Cut | OSError) -> str:
-        """Close the watches. Returns the reason."""
-        self.close()
-        return said(error) if isinstance(error, OSError) else str(error)
-
-    def look(self, most: int, seconds: float = LOOK_S) -> Changes:
+    def look(self, most: int) -> Changes:
         """Find the changes since the last look. Read the contents of the first `most` changed files."""
-        if self.events is None:
+        if self.is_lost:
             return Changes(unknown="it could not be looked at before")
-        look = _TreeLook(self, seconds)
-        events = self.events.events()
-        try:
-            with Root(self.root) as root:
-                if not self._is_watched(root):
-                    raise Cut("the directory was moved or replaced while the call ran")
-                if events.lost:
-                    look.all_of(root)
-                else:
-                    look.named(root, events.names)
-                return Changes(look.read(root, most), look.unknown)
-        except (Cut, OSError) as error:
-            why = self._lose(error)
-            return Changes(look.unread(), why)
+        return self.walk(Feed(self, alone=True)).changes(most)
 
-    def _is_watched(self, root: Root) -> bool:
-        """Whether this is the directory that was looked at before, and not a later one with its inode number."""
-        assert self.events is not None
-        fd = root.open("", walker.LIST)
-        try:
-            return self.events.watch(fd) == self.top.watch
-        finally:
-            os.close(fd)
+    def walk(self, feed: "Feed") -> "Feed":
+        """Walk for the feed alone."""
+        budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
+        Walk(self.root, Vocabularies(), self._listed, budget, None, audience=feed).taken()
+        return feed
 
     def close(self) -> None:
         """Close the watches, and forget the tree."""
@@ -217,154 +181,215 @@ class WatchedTree:
         self.by_watch.clear()
         self.texts = _Texts()
         self.directories = self.files = 0
+        self._listed = Directory()
 
 
-class _TreeLook:
-    """One look at a watched tree."""
+class Feed(Audience):
+    """One look at a watched tree, of one walk or of several after one another: those of an audit and its repairs."""
 
-    def __init__(self, tree: WatchedTree, seconds: float) -> None:
+    def __init__(
+        self,
+        tree: WatchedTree,
+        queue: type[Inotify | NoQueue] = Inotify,
+        *,
+        alone: bool = False,
+        seconds: float = LOOK_S,
+    ) -> None:
+        """`alone`: the walk serves nothing else, so it ends where the look ends."""
         self._tree = tree
+        self._queue = queue
+        self._alone = alone
         self._is_first = tree.is_lost
         self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=seconds)
-        self._fresh_ns, tree.looked_ns = tree.looked_ns, time.time_ns()
+        self._is_over = self._is_cut = False
+        self._lists_all = self._compares_all = False
+        self._names: dict[int, dict[str, int]] = {}
+        self._met: set[str] = set()
+        self._some: dict[str, int] = {}  # the entries of the open directory that have events
+        self._fresh_ns = 0
         self._doubtful: set[str] = set()  # written so lately that a change may have left the change time as it was
         self._was: dict[str, Facts | None] = {}
         self._now: dict[str, Facts | None] = {}
+        self._texts: dict[int, list[tuple[_Folder, str, Facts]]] = {}  # small files, by the depth of their directories
         self._chars = 0
+        self.needs_no_queue = False
         self.unknown = ""
 
-    # -- entries -----------------------------------------------------------------------------------------------------
+    # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def all_of(self, root: Root) -> None:
-        """List all directories."""
-        self._tree.top.inode = os.fstat(root.fd).st_ino
-        self._descend(root, [self._tree.top])
-
-    def named(self, root: Root, names: dict[int, dict[str, int]]) -> None:
-        """Look at the entries with events."""
-        new: list[_Folder] = []
-        for number, some in names.items():
-            folder = self._tree.by_watch.get(number)
-            if folder is not None and folder.is_there:
-                new += self._entries(root, folder, some)
-        self._descend(root, [each for each in new if each.is_there])
-
-    def _entries(self, root: Root, folder: _Folder, names: dict[str, int]) -> list[_Folder]:
-        """Look at some entries of a directory. Returns the directories to list."""
+    def begin(self) -> None:
+        tree = self._tree
+        if self._is_over:
+            return
+        self._fresh_ns, tree.looked_ns = tree.looked_ns, time.time_ns()
         try:
-            fd = root.open(folder.path, walker.PATH)
+            if self._is_first:
+                tree.close()
+                tree.events = self._queue()
+                return
+            assert tree.events is not None
+            events = tree.events.events()
+            self._names, self._lists_all = events.names, events.lost or self._is_cut
         except OSError as error:
-            if error.errno not in _ABSENT:  # an absent directory has an event in its parent
-                self._miss(said(error, folder.path))
-            return []
-        new: list[_Folder] = []
+            self._lose(error)
+
+    def visit(self, above: _Folder | None, name: str, info: os.stat_result) -> _Folder | None:
+        """The directory as it was known, or as its listing has found it a moment ago."""
+        if self._is_over:
+            return None
+        if above is None:
+            return self._tree.top
+        folder = above.folders.get(name)
+        if folder is None or folder.inode != info.st_ino:
+            return None  # it was swapped since; an event says so
+        if folder.chars > MAX_PATH_CHARS:
+            self._miss(f"a path is longer than {MAX_PATH_CHARS:,} characters")
+            return None
+        return folder
+
+    def wants(self, place: _Folder) -> str:
+        if self._lists_all or not place.is_listed:
+            return "list"
+        return "named" if place.watch in self._names or place.above is None else ""
+
+    def opened(self, place: _Folder, fd: int) -> None:
+        self._met.clear()
+        if self._is_over:
+            return
         try:
-            for name, events in names.items():
+            is_watched = self._watch(place, fd)
+        except (Cut, OSError) as error:
+            self._lose(error)
+            return
+        self._compares_all = self._lists_all or not place.is_listed or not is_watched
+        self._some = self._names.get(place.watch, {})
+
+    def entry(self, place: _Folder, each: "os.DirEntry[str]") -> bool:
+        """In a directory that was watched all the time, an entry without events is as it was."""
+        name = each.name
+        if self._is_over:
+            return True
+        try:
+            self._budget.entry()
+            if (
+                self._compares_all
+                or name in self._some
+                or name not in (place.folders if each.is_dir(follow_symlinks=False) else place.files)
+            ):
+                self._compare(place, name, each.stat(follow_symlinks=False))
+            self._met.add(name)
+        except OSError:
+            pass  # it is gone
+        except Cut as cut:
+            self._lose(cut)
+        return True
+
+    def listed(self, place: _Folder) -> None:
+        if self._is_over:
+            return
+        place.is_listed = True
+        for name in [*(place.files.keys() - self._met), *(place.folders.keys() - self._met)]:
+            self._gone(place, name)
+
+    def named(self, place: _Folder, fd: int) -> None:
+        """Look at the entries with events."""
+        if self._is_over:
+            return
+        try:
+            if place.above is None:
+                self._watch(place, fd)
+            self._some = self._names.get(place.watch, {})
+            for name in self._some:
                 self._budget.entry()
                 try:
                     info = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except OSError as error:
                     if error.errno in _ABSENT:
-                        self._gone(folder, name)
+                        self._gone(place, name)
                     else:
-                        self._miss(said(error, folder.path))
-                    continue
-                if events & PLACED and name in folder.folders:
-                    self._gone(folder, name)  # it may be another one, with the same inode number
-                new += self._entry(folder, name, info)
-        finally:
-            os.close(fd)
-        return new
+                        self._miss(said(error, place.path))
+                else:
+                    self._compare(place, name, info)
+        except (Cut, OSError) as error:
+            self._lose(error)
 
-    def _descend(self, root: Root, todo: list[_Folder]) -> None:
-        """List directories, and the new directories in them, breadth first."""
-        at = 0
-        while at < len(todo):
-            folder = todo[at]
-            at += 1
-            todo += self._list(root, folder)
-            if at > 4_096:
-                del todo[:at]
-                at = 0
+    def missed(self, place: _Folder | None, path: str, error: OSError) -> None:
+        if not path:
+            self._lose(error)
+        elif error.errno not in _ABSENT and not (self._is_first and isinstance(error, PermissionError)):
+            self._miss(said(error, path))  # at first, cells cannot write where we may not either
 
-    def _list(self, root: Root, folder: _Folder) -> list[_Folder]:
-        """Watch one directory, then list it. Returns the directories in it that must be listed."""
-        path = folder.path
-        self._budget.check()
-        if len(path) > MAX_PATH_CHARS:
-            self._miss(f"a path is longer than {MAX_PATH_CHARS:,} characters")
-            return []
-        try:
-            fd = root.open(path, walker.LIST)
-        except OSError as error:
-            if not path:
-                raise
-            if not (self._is_first and isinstance(error, PermissionError)):  # cells cannot write there either
-                self._miss(said(error, path))
-            return []
-        try:
-            self._watch(folder, fd)
-            below: list[_Folder] = []
-            names: set[str] = set()
-            with os.scandir(fd) as scan:
-                for each in scan:
-                    self._budget.entry()
-                    try:
-                        info = each.stat(follow_symlinks=False)
-                    except OSError:
-                        continue
-                    names.add(each.name)
-                    new = self._entry(folder, each.name, info)
-                    below += new or ([folder.folders[each.name]] if each.name in folder.folders else [])
-                    if self._is_first:
-                        self._first_text(each.name, fd, info)
-        finally:
-            os.close(fd)
-        folder.is_listed = True
-        for name in [*(folder.files.keys() - names), *(folder.folders.keys() - names)]:
-            self._gone(folder, name)
-        return below
+    def cut(self, error: Cut | OSError) -> None:
+        if self._is_over:
+            return
+        if self._alone:
+            self._end(_why(error))
+        else:
+            self._is_cut = True  # the audit's time is over, not ours
 
-    def _watch(self, folder: _Folder, fd: int) -> None:
+    def _lose(self, error: Cut | OSError) -> None:
+        """End the look, but not the walk that it shares."""
+        why = _why(error)
+        self.needs_no_queue = isinstance(error, OSError) and error.errno in _NONE_LEFT
+        self._end(why)
+        if self._alone:
+            raise Cut(why)
+
+    def _end(self, why: str) -> None:
+        self._is_over, self.unknown = True, why
+        self._tree.close()
+
+    def _watch(self, folder: _Folder, fd: int) -> bool:
+        """Watch one directory. Returns whether it was watched before, and is no later one with its inode number."""
         tree = self._tree
         assert tree.events is not None
         number = tree.events.watch(fd)
-        if number != folder.watch:
-            if tree.by_watch.get(folder.watch) is folder:
-                del tree.by_watch[folder.watch]
-                tree.events.forget(folder.watch)
-            folder.watch = number
+        if number == folder.watch:
+            return True
+        if folder.above is None and not self._is_first:
+            raise Cut("the directory was moved or replaced while the call ran")
+        if tree.by_watch.get(folder.watch) is folder:
+            del tree.by_watch[folder.watch]
+            tree.events.forget(folder.watch)
+        folder.watch = number
         tree.by_watch[number] = folder
         folder.inode = os.fstat(fd).st_ino
+        return False
 
-    def _entry(self, folder: _Folder, name: str, info: os.stat_result) -> list[_Folder]:
-        """Compare one entry with the last look. Returns it if it is a directory that must be listed."""
+    # -- entries -----------------------------------------------------------------------------------------------------
+
+    def _compare(self, folder: _Folder, name: str, info: os.stat_result) -> None:
+        """Compare one entry with the last look."""
         tree = self._tree
+        if name in folder.folders and self._some.get(name, 0) & PLACED:
+            self._gone(folder, name)  # it may be another one, with the same inode number
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
             if old is not None and old.inode == info.st_ino:
-                return [] if old.is_listed else [old]
+                return
             self._gone(folder, name)
             tree.directories += 1
             if tree.directories > MAX_DIRECTORIES:
                 raise Cut(f"it has more than {MAX_DIRECTORIES:,} directories")
-            new = folder.folders[name] = _Folder(name, folder, inode=info.st_ino)
-            return [new]
+            folder.folders[name] = _Folder(name, folder, inode=info.st_ino)
+            return
         if name in folder.folders:
             self._gone(folder, name)
-        facts = _facts(info)
+        facts = Facts.of(info)
         was = folder.files.get(name)
         if was == facts:
             if facts.changed_ns >= self._fresh_ns - tick_of(facts.changed_ns):
                 self._note(folder, name, was, facts, doubtful=True)
-            return []
+            return
         if was is None:
             tree.files += 1
             if tree.files > MAX_FILES:
                 raise Cut(f"it has more than {MAX_FILES:,} files")
         folder.files[name] = facts
-        self._note(folder, name, was, facts)
-        return []
+        if self._is_first:
+            self._want_text(folder, name, facts)
+        else:
+            self._note(folder, name, was, facts)
 
     def _gone(self, folder: _Folder, name: str) -> None:
         """Note that an entry and everything below it are gone."""
@@ -390,8 +415,6 @@ class _TreeLook:
     def _note(
         self, folder: _Folder, name: str, was: Facts | None, now: Facts | None, *, doubtful: bool = False
     ) -> None:
-        if self._is_first:
-            return
         path = f"{above}/{name}" if (above := folder.path) else name
         if self._tree.own(path, None if now is None else now.size):
             return
@@ -408,34 +431,56 @@ class _TreeLook:
     def _miss(self, why: str) -> None:
         self.unknown = self.unknown or why
 
-    def _first_text(self, name: str, parent: int, info: os.stat_result) -> None:
-        texts = self._tree.texts
-        if not (self._tree.keeps_texts and stat.S_ISREG(info.st_mode) and info.st_size <= TEXT_BYTES):
-            return
-        if len(texts) < FIRST_TEXTS and texts.bytes + info.st_size < FIRST_TEXTS_BYTES:
-            try:
-                held = walker.entry(name, parent)
-            except OSError:
-                return
-            try:
-                self._read(held, _facts(info))
-            finally:
-                os.close(held)
-
     # -- contents ----------------------------------------------------------------------------------------------------
 
-    def unread(self) -> list[ChangedFile]:
-        """The changes, without contents."""
-        return [
+    def _want_text(self, folder: _Folder, name: str, facts: Facts) -> None:
+        """Remember a small file whose text the first look keeps, if there is none nearer to the root."""
+        if self._tree.keeps_texts and stat.S_ISREG(facts.mode) and facts.size <= TEXT_BYTES:
+            some = self._texts.setdefault(folder.depth, [])
+            if len(some) < FIRST_TEXTS:
+                some.append((folder, name, facts))
+
+    def _read_first_texts(self, root: Root) -> None:
+        texts = self._tree.texts
+        for _, some in sorted(self._texts.items()):
+            for folder, name, facts in some:
+                if self._budget.is_over:
+                    return
+                if len(texts) < FIRST_TEXTS and texts.bytes + facts.size < FIRST_TEXTS_BYTES:
+                    self._content(root, f"{above}/{name}" if (above := folder.path) else name, facts)
+
+    def changes(self, most: int) -> Changes:
+        """What the walks have found, with digests and contents of the first `most`. A file with unchanged content is
+        left out. After a first look, nothing has changed."""
+        tree = self._tree
+        if self._is_cut:
+            self._alone, self._budget = True, Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
+            tree.walk(self)
+        if self._is_over:
+            return Changes(self._unread(), self.unknown)
+        try:
+            with Root(tree.root) as root:
+                if self._is_first:
+                    tree.is_lost = False
+                    self._read_first_texts(root)
+                    return Changes([], self.unknown)
+                return Changes(self._read_changed(root, most), self.unknown)
+        except OSError as error:
+            self._end(said(error))
+            return Changes(self._unread(), self.unknown)
+
+    def _unread(self) -> list[ChangedFile]:
+        """The changes, without contents, in the order in which they are told."""
+        found = [
             _change(path, was, self._now[path])
             for path, was in self._was.items()
             if was != self._now[path] or path in self._doubtful
         ]
+        return sorted(found, key=order_of)
 
-    def read(self, root: Root, most: int) -> list[ChangedFile]:
-        """The changes, with digests and contents of the first `most`. A file with unchanged content is left out."""
+    def _read_changed(self, root: Root, most: int) -> list[ChangedFile]:
         left, found = READ_ALL_BYTES, list[ChangedFile]()
-        for change in self.unread():
+        for change in self._unread():
             was, now = self._was[change.path], self._now[change.path]
             if len(found) >= most or not change.is_file:
                 found.append(change)
@@ -474,10 +519,10 @@ class _TreeLook:
     def _read(self, held: int, facts: Facts) -> bytes | None:
         """Read an open file, and keep a small content. None if the file cannot be read, or changes meanwhile."""
         try:
-            if _facts(os.fstat(held)) != facts:
+            if Facts.of(os.fstat(held)) != facts:
                 return None
             raw = walker.content(held, facts.size + 1)
-            if _facts(os.fstat(held)) != facts or len(raw) != facts.size:
+            if Facts.of(os.fstat(held)) != facts or len(raw) != facts.size:
                 return None
         except OSError:
             return None
@@ -498,8 +543,8 @@ def _below(top: _Folder) -> Iterator[_Folder]:
         yield folder
 
 
-def _facts(info: os.stat_result) -> Facts:
-    return Facts(info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+def _why(error: Cut | OSError) -> str:
+    return said(error) if isinstance(error, OSError) else str(error)
 
 
 def _change(path: str, was: Facts | None, now: Facts | None) -> ChangedFile:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
 
-from .kernel.syscalls import AT_FDCWD, attempt
+from toolcell_sandbox.kernel.syscalls import AT_FDCWD, attempt
 
 MIB = 1024 * 1024
 PIECE_BYTES = 3 * 1024  # of a path, below PATH_MAX
@@ -80,6 +80,11 @@ class Budget:
             if self._entries > self._most_entries:
                 raise Cut("it has too many entries")
             self.check()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._end
 
     def end(self) -> None:
         """Cut the walk short at its next step, from another thread."""

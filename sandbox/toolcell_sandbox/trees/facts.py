@@ -1,4 +1,4 @@
-"""Facts that a look records about protected paths, and when two of them count as unchanged."""
+"""Facts that a look records about the paths of a tree, and when two of them count as unchanged."""
 
 import hashlib
 import os
@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from . import walker
 
@@ -14,6 +15,23 @@ DIGEST_BYTES = 1024 * 1024  # a larger file is not put back: without a digest, c
 COARSE_NS = 2_100_000_000  # change times count seconds on ext4 with 128-byte inodes, and two seconds on FAT
 NAME_CHARS = 128
 """The most characters of an escaped name in a text for a model."""
+
+
+class Facts(NamedTuple):
+    """What lstat(2) says of an entry that may have changed."""
+
+    device: int
+    inode: int
+    mode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, info: os.stat_result) -> "Facts":
+        """The facts in a result of lstat(2)."""
+        return cls(info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
 
 Names = tuple[str | None, ...]
 """For each vocabulary of a tree, the name that protects a path: "" for none, None if the vocabulary ends above it."""

@@ -3,19 +3,33 @@
 Git makes such files by itself: settings that are all known to be harmless, the sample hooks that it ships, `.git` files
 that point to a repository in the same tree (which is judged as well), and the state of a stopped rebase that runs no
 program when it continues.
+
+Of that state, `git rebase --continue` runs the `exec` lines of the list of steps, the program `git-merge-<strategy>`,
+and `git apply` with the options of an am. The grammar is that of git's sequencer.c and builtin/am.c. A step that is not
+known here is refused.
 """
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
 from functools import lru_cache
 
 from . import walker
-from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, harmless_part, in_words, is_inside, objection, parse
-from .gitstate import MAX_STATE_BYTES, STATE
+from .facts import Seen, facts_of
+from .git_settings import (
+    MAX_BYTES,
+    STRATEGIES,
+    UNREADABLE,
+    NotRead,
+    harmless_part,
+    in_words,
+    is_inside,
+    objection,
+    parse,
+)
 from .protected import GIT_ODD, GIT_PARTS, GIT_POINTER, GIT_STATES, folded, reason_of
-from .seen import Seen, facts_of
 from .walker import Root
 
 POINTER = b"gitdir: "
@@ -23,6 +37,26 @@ POINTER_BYTES = 4096
 SAMPLE_BYTES = 64 * 1024
 SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
 _TEMPLATES = ("/usr/share/git-core/templates", "/usr/local/share/git-core/templates")
+MAX_STATE_BYTES = 16 * 1024 * 1024  # a list of a hundred thousand steps
+
+_STEP = re.compile(
+    rb"[ \t]*(?:(?:pick|p|revert|edit|e|reword|r|fixup|f|squash|s|break|b|label|l|reset|t|merge|m|update-ref|u|noop"
+    rb"|drop|d)(?:[ \t\r\0]|\Z)|[^A-Za-z0-9 \t]|\Z)"
+)
+"""A step that runs no program, an empty line, or a comment: no step begins with such a core.commentChar."""
+
+_APPLY = re.compile(
+    rb"(?: *'(?:--(?:whitespace|directory|exclude|include)=[^'\\]*|--ignore-space-change|--ignore-whitespace|--reject"
+    rb"|-[Cp][0-9]+)')*\s*"
+)
+_OPTIONS = frozenset(
+    f"options.{name}"
+    for name in (
+        *("no-commit", "edit", "allow-empty", "allow-empty-message", "drop-redundant-commits", "signoff", "mainline"),
+        *("keep-redundant-commits", "record-origin", "allow-ff", "gpg-sign", "strategy-option", "allow-rerere-auto"),
+        "default-msg-cleanup",
+    )
+)
 
 
 def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
@@ -128,6 +162,37 @@ def _sample_objection(root: Root, path: str, raw: bytes) -> str:
 
 def _is_hooks(path: str) -> bool:
     return folded(os.path.basename(path)) == "hooks"
+
+
+def _steps(raw: bytes) -> bool:
+    return all(_STEP.match(line) for line in raw.split(b"\n"))
+
+
+def _strategy(raw: bytes) -> bool:
+    return raw.rstrip(b"\r\n").decode(errors="replace") in {"", *STRATEGIES}
+
+
+def _apply_options(raw: bytes) -> bool:
+    return _APPLY.fullmatch(raw) is not None
+
+
+def _options(raw: bytes) -> bool:
+    try:
+        entries = parse(raw)
+    except NotRead:
+        return False
+    return all(
+        entry.value in STRATEGIES if entry.key == "options.strategy" else entry.key in _OPTIONS for entry in entries
+    )
+
+
+STATE: dict[str, Callable[[bytes], bool]] = {
+    "git-rebase-todo": _steps,
+    "strategy": _strategy,
+    "apply-opt": _apply_options,
+    "opts": _options,
+}
+"""The files of a state from which git takes commands or programs, with a check that their content runs nothing."""
 
 
 STATES = frozenset(GIT_STATES.values())

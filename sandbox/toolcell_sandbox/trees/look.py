@@ -1,7 +1,11 @@
-"""One look at a writable tree: find the protected names in it, within the bounds of a budget.
+"""One look at a hostile tree: the one walk that the audit, the list of changed files and sent workspaces share.
 
-A look costs one stat(2) for each directory. A directory whose inode and change time are the same is not listed again.
-A change time that was fresh at the last listing proves nothing, as in git's index (gitracy in git's documentation).
+The walk visits every directory below a root, depth first, by descriptors, within the bounds of a budget. It costs one
+stat(2) for each directory: a directory whose inode and change time are the same is not listed again. A change time that
+was fresh at the last listing proves nothing, as in git's index (gitracy in git's documentation). From each listing it
+takes the protected names and the repositories, for the audit, and hands every entry to an `Audience`, which may want
+the other files. An audience can ask for more listings, never for fewer, and what goes wrong in it never ends the walk
+of an audit. What the walk could not see is unknown, never absent: `Look.unknown` says why.
 """
 
 import errno
@@ -12,6 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
+from .facts import (
+    DIGEST_BYTES,
+    Look,
+    Names,
+    Seen,
+    digest_of,
+    doubt_about,
+    facts_of,
+    is_racy,
+    said,
+    shown,
+)
 from .protected import (
     ANCHORED_PARTS,
     GIT_DIRECTORIES,
@@ -25,9 +41,12 @@ from .protected import (
     is_repository,
     quick,
 )
-from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_OPEN = 24  # open descriptors of one look
 MAX_PATH_CHARS = 64 * 1024  # sixteen times PATH_MAX
@@ -56,6 +75,7 @@ class _Frame:
     todo: list[str]
     depth: int  # components of its path
     starts: tuple[int, ...]  # see `Matcher`: the starts that count for names in it
+    place: "Any" = None  # what `Audience.visit` has returned for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +121,51 @@ class Vocabularies:
         return tuple(each.name_of(own, path, name, kind, starts) for each, own in zip(self.all_of, above, strict=True))
 
 
+class Audience:
+    """Hears of every directory that a walk meets, and of every entry of those that it lists.
+
+    A place is what `visit` returns for a directory. An audience hears no more of a directory without one, nor of what
+    is below.
+    """
+
+    def begin(self) -> None:
+        """The walk begins."""
+
+    def visit(self, above: "Any", name: str, info: os.stat_result) -> "Any":
+        """The place of a directory below the place `above`, which is None for the root; None to hear no more of it."""
+        raise NotImplementedError
+
+    def wants(self, place: "Any") -> str:
+        """Why an unchanged directory must be opened: to "list" it, or only because some of its entries are "named" in
+        events; "" if it need not be."""
+        return "list"
+
+    def opened(self, place: "Any", fd: int) -> None:
+        """A directory is open, and will be listed."""
+
+    def entry(self, place: "Any", each: "os.DirEntry[str]") -> bool:
+        """An entry of the open directory. Returns whether the walk takes notice of it."""
+        raise NotImplementedError
+
+    def listed(self, place: "Any") -> None:
+        """All entries of the directory were heard of."""
+
+    def named(self, place: "Any", fd: int) -> None:
+        """An unchanged directory is open because `wants` said so, or because the walk looks at files in it."""
+
+    def missed(self, place: "Any", path: str, error: OSError) -> None:
+        """A directory could not be looked at."""
+
+    def cut(self, error: Cut | OSError) -> None:
+        """The walk ended early."""
+
+
 class Walk:
     """One look at a tree. With `before`, it is a look after a call, which gives itself access to closed directories.
     Where it meets paths of `before`, or of `held` (the look before the calls that run now), is added to that look.
 
     `top` is the cache of the tree, which the walk updates; without it, nothing is cached. `met` gets each found path in
-    place of the look.
+    place of the look. `audience` hears of all entries.
     """
 
     def __init__(
@@ -118,6 +177,7 @@ class Walk:
         before: Look | None,
         met: Callable[[str, Seen], None] | None = None,
         held: Look | None = None,
+        audience: Audience | None = None,
     ) -> None:
         self._root = root
         self._budget = budget
@@ -127,6 +187,7 @@ class Walk:
         self._top = top or Directory()
         self._look = Look(time.time_ns(), len(self._words.all_of))
         self._met = met
+        self._audience = audience
         self._held = held or before or Look(0)
         self._wanted = frozenset(seen.inode for seen in self._held.found.values())
         self._frames: list[_Frame] = []
@@ -139,6 +200,8 @@ class Walk:
             with Root(self._root) as root:
                 info = os.fstat(root.fd)
                 self._look.root = info.st_dev, info.st_ino
+                if self._audience is not None:
+                    self._audience.begin()
                 self._top.names = self._top.names or self._words.nothing
                 try:
                     self._visit(root, "", self._top, info, root.fd)
@@ -151,9 +214,13 @@ class Walk:
                             os.close(frame.fd)
         except Cut as cut:
             self._unknown(str(cut))
+            if self._audience is not None:
+                self._audience.cut(cut)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) or self._look.root is not None:
                 self._unknown(said(error))
+            if self._audience is not None:
+                self._audience.cut(error)
         return self._look
 
     def _descend(self, root: Root) -> None:
@@ -180,43 +247,56 @@ class Walk:
                 pass
             except OSError as error:  # a process swaps it meanwhile, or the file system fails
                 self._unknown(said(error, self._path(name)))
+                self._missed(frame.place, name, error)
             del children[name]  # it is not a directory any more; the parent's change time shows that too
             frame.node.racy = True
 
     def _visit(self, root: Root, name: str, node: Directory, info: os.stat_result, parent: int) -> None:
         """Look at one directory and the protected files in it. The directories below it come later."""
         self._budget.spend("directories")
+        above = self._frames[-1].place if self._frames else None
         if self._path_chars + len(name) > MAX_PATH_CHARS:
             self._unknown(f"a path is longer than {MAX_PATH_CHARS:,} characters: {shown(self._path(name))}")
+            self._missed(above, name, OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG)))
             return
         self.directories += 1
         same = (node.device, node.inode, node.changed_ns) == (info.st_dev, info.st_ino, info.st_ctime_ns)
         if any(node.names):
             self._note(self._path(name), Seen(node.names, *facts_of(info), racy=False, digest=b""))
-        if same and not node.racy and not node.children and not node.files:
+        place, wants = None, ""
+        if self._audience is not None and (above is not None or not self._frames):
+            place = self._audience.visit(above, name, info)
+            wants = self._audience.wants(place) if place is not None else ""
+        lists = node.racy or not same or wants == "list"
+        if not (lists or wants or node.children or node.files):
             return
         if walker.is_closed(info):
             if self._before is None:
                 self._unknown(f"a directory denies access to its own owner: {shown(self._path(name))}")
+                self._missed(above, name, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
                 return
             walker.open_up(name or ".", parent)  # the call took its permissions away
         try:
-            fd = os.open(name or ".", walker.LIST if node.racy or not same else walker.PATH, dir_fd=parent)
+            fd = os.open(name or ".", walker.LIST if lists else walker.PATH, dir_fd=parent)
         except PermissionError as error:
             self._look.closed.add((info.st_dev, info.st_ino))
             if not name or (self._before is not None and (info.st_dev, info.st_ino) not in self._before.closed):
                 self._unknown(said(error, self._path(name)))
+            self._missed(above, name, error)
             return
         depth = len(self._frames)
         starts = tuple(start for start in self._frames[-1].starts if start + ANCHORED_PARTS > depth) if depth else (0,)
-        frame = _Frame(name, node, fd, [], depth, starts)
+        frame = _Frame(name, node, fd, [], depth, starts, place)
         self._frames.append(frame)
         self._path_chars += len(name) + 1
         info = os.fstat(fd)
-        if node.racy or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
+        if lists or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
             self._list(frame, info)
-        elif node.work_tree and depth:
-            frame.starts = *starts, depth
+        else:
+            if node.work_tree and depth:
+                frame.starts = *starts, depth
+            if self._audience is not None and place is not None:
+                self._audience.named(place, fd)
         if node.repository and self._met is None:
             path = self._path("")[:-1]
             self._look.repositories[path] = info.st_dev, info.st_ino
@@ -226,6 +306,10 @@ class Walk:
         frame.todo = list(node.children or ())
         self._spare_descriptors()
 
+    def _missed(self, above: "Any", name: str, error: OSError) -> None:
+        if self._audience is not None and (above is not None or not self._frames):
+            self._audience.missed(above, self._path(name), error)
+
     def _list(self, frame: _Frame, info: os.stat_result) -> None:
         node = frame.node
         racy = is_racy(info)
@@ -233,9 +317,14 @@ class Walk:
         entries: list[tuple[str, str]] = []
         marks: set[str] = set()
         inherits = node.names != self._words.nothing
+        audience, place = self._audience, frame.place
+        if audience is not None and place is not None:
+            audience.opened(place, frame.fd)
         with os.scandir(frame.fd) as scan:
             for each in scan:
                 self._budget.entry()
+                if audience is not None and place is not None and not audience.entry(place, each):
+                    continue
                 if self._wanted and each.inode() in self._wanted:
                     self._held.elsewhere[each.inode()] = self._path(each.name)
                 name = quick(each.name)
@@ -249,6 +338,8 @@ class Walk:
                     entries.append((each.name, "other"))
                 elif inherits or name in GIT_PARTS or self._words.may_matter(each.name):
                     entries.append((each.name, "file"))
+        if audience is not None and place is not None:
+            audience.listed(place)
         self._shape(frame, marks)
         self._name(node, frame, entries)
         node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy

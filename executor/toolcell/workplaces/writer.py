@@ -1,46 +1,37 @@
-"""Write a session's changes into the driver's workspace. A path that has changed there since is a conflict."""
+"""Write the changes of a copy into the workspace that it was copied from.
+
+A hostile cell may have made the changes, and the workspace has gone on meanwhile. So each change is judged first
+(`toolcell_sandbox.trees.judge`), and written only if the path is as it was when it was copied; otherwise it is a
+conflict. Deletions come first, the deepest before their directories, then new and changed entries from the root down.
+At the end the workspace is audited as after a call that ran here: what has become a protected name by these changes,
+or by earlier ones, is moved away.
+"""
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from toolcell.workplaces.workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
-from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.changes import Facts
-from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, said
-from toolcell_sandbox.walker import Root
+from toolcell_sandbox.trees.audit import ProtectedTree
+from toolcell_sandbox.trees.facts import Facts, Look, said
+from toolcell_sandbox.trees.judge import Judge
+from toolcell_sandbox.trees.quarantine import Quarantine
+from toolcell_sandbox.trees.walker import Root
 
-from .entries import MovedOn, make_directory, place, remove
+from .diff import ReceivedDiff
+from .entry_swap import MovedOn, make_directory, place, remove
 from .exclusions import Exclusions
-from .judge import Judge
-from .listing import MOST_LISTED, LeftEntry, UnstableFile, digested, facts_of
-from .manifest import SentEntry
+from .listing import MOST_LISTED, LeftEntry, TreeEntry, UnstableFile, digested
+from .workspace_return import ConflictPolicy, FileConflict, FileVersion, LeftOut, WorkspaceReturn
 
-__all__ = ["ApplyReport", "ReceivedDiff", "apply"]
+__all__ = ["ApplyReport", "apply"]
 
 ATTEMPTS: Final = 3
 BESIDE: Final = ".theirs"
 MOST_BESIDE: Final = 100
 MOST_READ: Final = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedDiff:
-    """The changes that a node has found in a copy: new or changed entries (`made`) and deleted paths (`gone`).
-    `expected` has the entries of the workspace here as they were last sent or brought back, by path. `base` also has
-    the entries of `SentWorkspaces.base`."""
-
-    made: Mapping[str, SentEntry]
-    gone: Sequence[str]
-    expected: Mapping[str, SentEntry]
-    base: Mapping[str, SentEntry]
-    left_out: Sequence[LeftEntry] = ()
-    left_count: int = 0
-    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,7 @@ class ApplyReport:
 class _Here:
     """The present state of a path here."""
 
-    entry: SentEntry | None
+    entry: TreeEntry | None
     facts: Facts | None
     is_other: bool = False
     """Whether it is a device, a socket or a FIFO."""
@@ -64,7 +55,7 @@ class _Here:
     def kind(self) -> str:
         return "" if self.entry is None else self.entry.kind
 
-    def is_as(self, expected: SentEntry | None) -> bool:
+    def is_as(self, expected: TreeEntry | None) -> bool:
         if self.is_other:
             return False
         return expected is None if self.entry is None else self.entry.is_like(expected)
@@ -93,7 +84,7 @@ class _Notes:
 def apply(
     path: str,
     diff: ReceivedDiff,
-    fill: Callable[[SentEntry, int], object],
+    fill: Callable[[TreeEntry, int], object],
     *,
     protected: Sequence[str],
     exclusions: Exclusions,
@@ -109,7 +100,7 @@ def apply(
     tree = ProtectedTree(path, protected) if diff.made else None
     before = tree.look() if tree is not None else Look(0)
     with Root(path) as root:
-        work = _DiffWriter(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions))
+        work = _DiffWriter(root, diff, fill, policy, Judge(root, diff.made, protected, exclusions.covers))
         for name in sorted(diff.gone, reverse=True):  # the entries of a directory before the directory itself
             work.one(name, None)
         for name, entry in sorted(diff.made.items()):
@@ -124,7 +115,7 @@ class _DiffWriter:
         self,
         root: Root,
         diff: ReceivedDiff,
-        fill: Callable[[SentEntry, int], object],
+        fill: Callable[[TreeEntry, int], object],
         policy: ConflictPolicy,
         judge: Judge,
     ) -> None:
@@ -136,9 +127,9 @@ class _DiffWriter:
         self._notes = _Notes(left_out=[*diff.left_out], left_count=diff.left_count)
         self._unknown = ""
 
-    def one(self, path: str, entry: SentEntry | None) -> None:
+    def one(self, path: str, entry: TreeEntry | None) -> None:
         """Write one change, or note why it was not written."""
-        why = self._judge.objection(path, entry)
+        why = self._judge.objection(path, *_judged(entry))
         if why:
             self._notes.leave_out(path, why)
             return
@@ -153,7 +144,7 @@ class _DiffWriter:
         except OSError as error:
             self._notes.leave_out(path, said(error))
 
-    def _write(self, path: str, entry: SentEntry | None) -> None:
+    def _write(self, path: str, entry: TreeEntry | None) -> None:
         try:
             parent = self._root.parent(path)
         except OSError as error:
@@ -169,7 +160,7 @@ class _DiffWriter:
         finally:
             os.close(parent)
 
-    def _write_in(self, parent: int, path: str, entry: SentEntry | None) -> None:
+    def _write_in(self, parent: int, path: str, entry: TreeEntry | None) -> None:
         here = self._here(path, entry)
         if not here.is_other and (entry is None if here.entry is None else here.entry.is_like(entry)):
             self._settle(path, entry)
@@ -186,7 +177,7 @@ class _DiffWriter:
             return
         self._note(path, entry, here)
 
-    def _put(self, parent: int, path: str, entry: SentEntry | None, here: _Here) -> None:
+    def _put(self, parent: int, path: str, entry: TreeEntry | None, here: _Here) -> None:
         """Replace what is here with the entry. Raises MovedOn, and OSError with ENOTEMPTY for a directory that
         has files."""
         name = os.path.basename(path)
@@ -204,7 +195,7 @@ class _DiffWriter:
         else:
             place(parent, entry, here.facts, lambda fd: self._fill(entry, fd))
 
-    def _conflict(self, parent: int, path: str, entry: SentEntry | None, here: _Here, why: str) -> None:
+    def _conflict(self, parent: int, path: str, entry: TreeEntry | None, here: _Here, why: str) -> None:
         """Report a conflict, and do what the policy says."""
         kept: Literal["ours", "theirs"] = "ours"
         beside = ""
@@ -230,12 +221,12 @@ class _DiffWriter:
         if kept == "theirs":
             self._notes.settled.append(path)
 
-    def _put_beside(self, parent: int, entry: SentEntry) -> str:
+    def _put_beside(self, parent: int, entry: TreeEntry) -> str:
         """Write the entry beside its place, unless an earlier return has. Returns the path; "" if there is no free
         name."""
         for number in range(1, MOST_BESIDE):
             path = entry.path + BESIDE + (f"-{number}" if number > 1 else "")
-            if self._judge.objection(path, entry):
+            if self._judge.objection(path, *_judged(entry)):
                 return ""
             if self._here(path, entry).is_as(entry):
                 return path
@@ -246,27 +237,27 @@ class _DiffWriter:
             return path
         return ""
 
-    def _here(self, path: str, entry: SentEntry | None) -> _Here:
+    def _here(self, path: str, entry: TreeEntry | None) -> _Here:
         """The present state of a path. A large file whose size differs from both versions is not read. Raises
         UnstableFile."""
         try:
-            facts = facts_of(self._root.stat(path))
+            facts = Facts.of(self._root.stat(path))
         except FileNotFoundError:
             return _Here(None, None)
         if not (stat.S_ISREG(facts.mode) or stat.S_ISDIR(facts.mode) or stat.S_ISLNK(facts.mode)):
             return _Here(None, facts, is_other=True)
         sizes = [each.size for each in (entry, self._diff.expected.get(path)) if each is not None]
         if stat.S_ISREG(facts.mode) and facts.size > MOST_READ and facts.size not in sizes:
-            return _Here(SentEntry(path, "file", facts.mode & 0o777, facts.size), facts)
+            return _Here(TreeEntry(path, "file", facts.mode & 0o777, facts.size), facts)
         return _Here(digested(self._root, path, facts), facts)
 
-    def _settle(self, path: str, entry: SentEntry | None) -> None:
+    def _settle(self, path: str, entry: TreeEntry | None) -> None:
         """Note a path that has the same state here and on the node, without a write."""
         self._notes.settled.append(path)
         if entry is None and path not in self._diff.expected and self._is_file(path):
             self._notes.deleted.append(path)  # a file of the base directory, to which nothing is written
 
-    def _note(self, path: str, entry: SentEntry | None, here: _Here) -> None:
+    def _note(self, path: str, entry: TreeEntry | None, here: _Here) -> None:
         self._notes.settled.append(path)
         if entry is None:
             if here.kind != "directory":
@@ -304,7 +295,12 @@ class _DiffWriter:
         return ApplyReport(report, tuple(notes.settled))
 
 
-def _version(entry: SentEntry | None) -> FileVersion | None:
+def _judged(entry: TreeEntry | None) -> tuple[str, bytes]:
+    """The kind of an entry, and the target of a link."""
+    return ("", b"") if entry is None else (entry.kind, entry.content if entry.kind == "link" else b"")
+
+
+def _version(entry: TreeEntry | None) -> FileVersion | None:
     if entry is None:
         return None
     match entry.kind:
