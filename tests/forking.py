@@ -27,10 +27,8 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl  # noqa: E402
 from importlib import import_module  # noqa: E402
 
 from toolcell.runner import zygote  # noqa: E402
-from toolcell_sandbox.kernel.syscalls import NUMBERS  # noqa: E402  # noqa: E402
-from toolcell_tools import (  # noqa: E402
-    definition,
-)
+from toolcell_sandbox.kernel.syscalls import NUMBERS  # noqa: E402
+from toolcell_tools import definition  # noqa: E402
 
 definition.deriving = False  # as serve.preload does
 for name in ("cloudpickle", "hashlib", "subprocess"):
