@@ -14,7 +14,7 @@ from tests import programs
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import CircuitBreaker, Supervisor, tool
-from toolcell.store.state import StateDirectory
+from toolcell.store.directory import StateDirectory
 from toolcell.testing import misbehaving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]

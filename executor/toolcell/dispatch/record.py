@@ -9,8 +9,8 @@ from toolcell.pool.run import NOTHING_USED, UNRECORDED_CURE, Outcome, Run, Used
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import REDACTED, Redaction, is_secret, without_secrets
 from toolcell.store.journal import Record
-from toolcell.store.journal.chain import SharedFacts
 from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.journal.entries import SharedFacts
 from toolcell.store.journal.redact import arguments_for_journal, secrets_in
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError

@@ -19,7 +19,7 @@ from toolcell.sessions.policy import confine, summary_for
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
 from toolcell.sessions.used import NOTHING
-from toolcell.store.journal.chain import SharedFacts
+from toolcell.store.journal.entries import SharedFacts
 from toolcell.wire.frames import Field
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability

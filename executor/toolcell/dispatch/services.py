@@ -29,10 +29,10 @@ from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.tally import SessionTally
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.store.approvals import Approvals, Approver
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal
 from toolcell.store.journal.durable import DurableJournal
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.results import ResultStore
+from toolcell.store.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import Capability, SessionKind

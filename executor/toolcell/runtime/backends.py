@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from toolcell.backends.lancedb_memory import LanceDBMemory
     from toolcell.backends.memory import SQLiteMemory
     from toolcell.backends.protocols import Channel, SearchProvider, WebClient
-    from toolcell.store.state import StateDirectory
+    from toolcell.store.directory import StateDirectory
 
     OwnMemory = SQLiteMemory | LanceDBMemory
 

@@ -30,7 +30,7 @@ from toolcell.sessions.reach import as_offered, profile_of
 from toolcell.sessions.session_result import SessionResult, SessionState
 from toolcell.sessions.shipping import latest
 from toolcell.store.journal import Record
-from toolcell.store.state.sessions import KeptSession
+from toolcell.store.sessions import KeptSession
 from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

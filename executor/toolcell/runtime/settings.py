@@ -20,8 +20,8 @@ from toolcell.rules.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
 from toolcell.store.approvals import Approver
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal, RecentJournal
-from toolcell.store.state import StateDirectory
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.errors import UsageError
-from toolcell.store.journal.cures import cure_of
-from toolcell.store.state.results import KeptCall, ResultStore
+from toolcell.store.cures import cure_of
+from toolcell.store.results import KeptCall, ResultStore
 from toolcell.wire.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell_tools.errors import Cancelled, SandboxUnavailable, Timeout
 from toolcell_tools.result import ToolResult
@@ -88,16 +88,16 @@ class IdempotentCalls:
                 await known.ended.wait()
             if not known.ended.is_set():
                 return self._still_runs(call_id, wait_s)
-        kept = KeptCall("key", self._session_id, key, digest, call_id, None)
+        kept = KeptCall("key", self._session_id, key, digest, call_id)
         try:
-            earlier = None if self._store is None else self._store.begun_or_kept(kept)
-        except sqlite3.Error as error:  # a full disk, for example
+            begun = kept if self._store is None else self._store.begin(kept)
+        except (sqlite3.Error, OSError) as error:  # a full disk, for example
             return self._unkept(call_id, error)
-        if earlier is not None:
-            if earlier.asked != kept.asked:
-                raise _another(key)
-            if earlier.result is not None:
-                return earlier.result
+        if not begun.is_of(digest):
+            raise _another(key)
+        if begun.result is not None:
+            return begun.result
+        kept = begun
         mine = self._known[key] = self._live[mark] = _Known(digest, anyio.Event())
         try:
             result = await run()
@@ -132,7 +132,7 @@ class IdempotentCalls:
             return False
         return True
 
-    def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
+    def _unkept(self, call_id: str, error: sqlite3.Error | OSError) -> ToolResult:
         _log.error("the idempotency key of the call %r cannot be kept: %s", call_id, error)
         cure = f"The state directory: {cure_of(error)}"
         message = f"The call was not run, because its idempotency key could not be kept: {error}. {cure}"

@@ -21,7 +21,7 @@ from .bounds import ServerBounds
 from .calls import ClientCalls
 from .catalog import ToolList
 from .guards import Guards
-from .keeping import TaskKeeper
+from .kept_tasks import TaskKeeper
 from .listening import Listeners
 from .offers import CompletionRequests, PromptRequests, ResourceRequests
 from .sources import Completions, Prompts, Resources

@@ -30,7 +30,7 @@ from .asking import Answers
 from .bounds import ServerBounds
 from .calls import ClientCalls
 from .catalog import Offered
-from .keeping import EarlierTask, TaskKeeper
+from .kept_tasks import EarlierTask, TaskKeeper
 from .questions import BadQuestion, Declined, Unanswerable, asked, fits, wire
 from .reports import MESSAGE_CHARS
 from .results import failed, infrastructure_error

@@ -5,9 +5,12 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
+from toolcell.store.database import is_damage
+from toolcell.store.journal.entries import BrokenChain
 
 READ_ONLY: Final = "Its file system is read-only: use another directory, or mount it so that it can be written."
 _DAMAGED: Final = "It is damaged, or its disk fails: look at the disk, and restore a copy."
@@ -55,3 +58,24 @@ def told(name: str) -> Generator[None]:
             name = os.path.basename(error.filename or name)
             why = error.strerror or why
         raise UsageError(f"{name} cannot be used: {why}. {cure_of(error)}") from error
+
+
+def unusable_state(path: Path, database: str, error: OSError | sqlite3.Error | BrokenChain) -> str:
+    """The message of a UsageError for a state directory that cannot be opened. `database` names its database."""
+    where = f"The state directory {str(path)!r} cannot be used"
+    match error:
+        case BrokenChain():
+            return f"{where}: the journal is damaged. {error} {error.cure} See `toolcell audit verify`."
+        case OSError():
+            named = f" ({error.filename})" if error.filename else ""
+            return f"{where}: {error.strerror or error}{named}. {cure_of(error)}"
+        case _:
+            cure = _NO_DATABASE.format(database) if is_damage(error) else cure_of(error)
+            return f"{where}: {database}: {error}. {cure}"
+
+
+_NO_DATABASE: Final = (
+    "Restore a copy of {0}, or move it away with its -wal and -shm files: without it, requests for approval, suspended "
+    "sessions, tasks and kept results of earlier supervisors are forgotten. Idempotency keys of calls that ran are "
+    "found in the journal, so none runs again. The journal is not affected: `toolcell audit verify`."
+)
