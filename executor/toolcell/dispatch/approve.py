@@ -10,6 +10,7 @@ also after a restart and from another process. The first answer counts.
 import logging
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,7 @@ from toolcell.sessions.session_result import SessionState
 from toolcell.store.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied, StandingApproval
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record
+from toolcell.store.journal.durable import given_back
 from toolcell.store.journal.redact import arguments_for_journal
 from toolcell.wire.budget import REQUEST_COST, Charge
 from toolcell_tools.declaration import ToolDeclaration
@@ -32,6 +34,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
 from toolcell_tools.interrupts import Guard
 from toolcell_tools.preview import printable
+from toolcell_tools.result import ToolResult
 
 from .context import CallContext
 from .preview import arguments_of, is_previewed, preview_of
@@ -42,6 +45,10 @@ POLL_S: Final = 0.1
 """How often a waiting call looks for an answer in the store."""
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
+TAKEN: Final[ContextVar[tuple[str, ...]]] = ContextVar("approvals that the present call has taken", default=())
+"""The requests whose approvals the present call has taken, until it begins."""
+_KEPT_BACK: Final = frozenset({"validation", "permission_denied"})
+"""The errors of a call that would end in the same way with the same approval again."""
 
 
 class _Ending(NamedTuple):
@@ -222,7 +229,21 @@ def record_approval(
         data["expires_at"] = standing.expires_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
+    if used and answer.startswith(("approved", "confirmed")):
+        TAKEN.set((*TAKEN.get(), request.id))
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
+
+
+def settle(context: CallContext, result: ToolResult | None) -> None:
+    """Give the approvals back that a call has taken, if it has ended and did not begin. `result` is None if its caller
+    has gone."""
+    requests, error = TAKEN.get(), None if result is None else result.error
+    TAKEN.set(())
+    if result is not None and (error is None or error.outcome != "not started" or error.kind in _KEPT_BACK):
+        return
+    for request in requests:
+        context.services.journal.write(given_back(context.caller.id, context.call_id, request))
+        context.services.approvals().note_unused(request)
 
 
 def show(context: CallContext, text: str) -> None:

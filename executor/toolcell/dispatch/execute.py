@@ -15,6 +15,7 @@ from toolcell.wire.frames import Field
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
 
+from .approve import TAKEN
 from .context import CallContext
 from .resolve import no_thread
 from .route import Route
@@ -111,6 +112,9 @@ async def in_cell(
                 context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
             run.abandon(watch)
             raise
+        finally:
+            if run.started_at and TAKEN.get():
+                TAKEN.set(())  # it has begun, so its approvals are used up
         if outcome.ending != "moved" or submissions >= MOST_SUBMISSIONS:
             return Ran(route, outcome, run.used, secrets, run, watch, "")
         submissions += 1  # the workspace is another directory now

@@ -39,6 +39,7 @@ from toolcell_tools.interrupts import Guard, asyncio_task, cause_of, pass_on
 from toolcell_tools.raised import Raised, invalid, raised
 from toolcell_tools.signals import Signal, checked_signals, undeclared
 
+from .approve import TAKEN
 from .context import CallContext
 from .malformed import leave_batch
 from .record import secrets_of
@@ -59,6 +60,8 @@ async def run(
 ) -> tuple[Outcome, Used]:
     """Run the call. `confirm` are the confirmations so far, None for a tool that does not confirm. Returns how the call
     ended and what it used. Raises only the cancellation of the caller's own task."""
+    if TAKEN.get():
+        TAKEN.set(())  # it begins, so its approvals are used up
     with context.caller.life.doing(f"the host tool {tool.name!r}") as work:
         return await _run(context, tool, call, work, wall_s, result_bytes, confirm)
 

@@ -40,8 +40,19 @@ async def dispatch(
 ) -> ToolResult:
     """Run the call. `repair` may correct its arguments up to twice. The last result is returned, also if `repair`
     fails."""
-    if repair is None:
-        return await attempt(context, name, arguments)
+    result: ToolResult | None = None
+    try:
+        if repair is None:
+            result = await attempt(context, name, arguments)
+        else:
+            result = await _repaired(context, name, arguments, repair)
+        return result
+    finally:
+        if approve.TAKEN.get():
+            approve.settle(context, result)
+
+
+async def _repaired(context: CallContext, name: str, arguments: Mapping[str, Any], repair: Repair) -> ToolResult:
     number, caller = 1, context.caller
     context = context._replace(began=None)
     while True:

@@ -70,7 +70,8 @@ def unusable_state(path: Path, database: str, error: OSError | sqlite3.Error | B
             named = f" ({error.filename})" if error.filename else ""
             return f"{where}: {error.strerror or error}{named}. {cure_of(error)}"
         case _:
-            cure = _NO_DATABASE.format(database) if is_damage(error) else cure_of(error)
+            is_lost = is_damage(error) or isinstance(error, sqlite3.NotSupportedError)
+            cure = _NO_DATABASE.format(database) if is_lost else cure_of(error)
             return f"{where}: {database}: {error}. {cure}"
 
 

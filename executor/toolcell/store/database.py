@@ -64,10 +64,15 @@ _META: Final = (
 
 
 def connect(
-    path: Path | None, *, wait_s: float = BUSY_S, sync: Literal["NORMAL", "FULL"] = "FULL", read_only: bool = False
+    path: Path | None,
+    *,
+    wait_s: float = BUSY_S,
+    sync: Literal["NORMAL", "FULL"] = "FULL",
+    read_only: bool = False,
+    damaged: bool = False,
 ) -> sqlite3.Connection:
     """Open a database file in WAL mode, readable for this user only, or one in memory. Several threads may use it, one
-    at a time. Raises sqlite3.Error or OSError."""
+    at a time. A `damaged` one is opened for what can be read of it. Raises sqlite3.Error or OSError."""
     if path is None:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
@@ -75,7 +80,9 @@ def connect(
         where, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s, factory=FileConnection
     )
     try:
-        if not read_only:
+        if damaged:
+            database.execute("PRAGMA writable_schema = ON")  # otherwise nothing is read of a file that was cut
+        elif not read_only:
             os.chmod(path, 0o600)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA synchronous = {sync}")
@@ -209,22 +216,22 @@ class Database:
             raise
 
     def _prepare(self) -> None:
-        (id,), (version,), (tables,) = (
-            self._connection.execute(f"SELECT {what}").fetchone()
-            for what in (
-                "application_id FROM pragma_application_id",
-                "user_version FROM pragma_user_version",
-                "count(*) FROM sqlite_master",
-            )
-        )
-        if (id != _ID and tables) or version > self.schema.version:
-            raise sqlite3.DatabaseError("it is the file of another program, or of a later toolcell")
-        wanted = [_META, *(statement for table in self.schema.tables for statement in table.sql)]
-        if version == self.schema.version and tables >= len(wanted):
+        """Make the tables of a new file. Raises DatabaseError for a file that lacks some, or is not ours."""
+        (id,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        found = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if (id != _ID and found) or version > self.schema.version:
+            raise sqlite3.NotSupportedError("it is the file of another program, or of a later toolcell")
+        missing = {"meta", *(table.name for table in self.schema.tables)} - found
+        if version == self.schema.version:
+            if missing:
+                raise sqlite3.DatabaseError(f"it lacks the table {min(missing)}")
             return
         with transaction(self._connection):
-            for statement in wanted:
-                self._connection.execute(statement)
+            self._connection.execute(_META)
+            for table in self.schema.tables:
+                for statement in table.sql:
+                    self._connection.execute(statement)
             self._connection.execute(f"PRAGMA application_id = {_ID}")
             self._connection.execute(f"PRAGMA user_version = {self.schema.version}")
 
@@ -431,7 +438,7 @@ def heal(path: Path, key: bytes, schema: Schema) -> list[str]:
     """Copy a damaged database into a new one, as far as it can be read. Returns the names of the tables that have lost
     rows. Raises sqlite3.Error if nothing can be read."""
     lost: list[str] = []
-    with closing(connect(path, read_only=False)) as old:
+    with closing(connect(path, damaged=True)) as old:
         old.text_factory = _text
         old.execute("SELECT count(*) FROM sqlite_master").fetchone()  # raises if it is no database
 

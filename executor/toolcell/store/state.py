@@ -80,11 +80,14 @@ class OpenState:
         def opened() -> Database:
             return Database(path, key, STATE, wait_s=LOOP_BUSY_S, sync="NORMAL")
 
-        database = opened()
+        database: Database | None = None
         try:
+            database = opened()
             database.check()
+            return database
         except sqlite3.Error as error:
-            database.close()
+            if database is not None:
+                database.close()
             if not (is_damage(error) or "no such column" in str(error)):
                 raise
             lost = ", ".join(heal(path, key, STATE)) or "none"
@@ -92,8 +95,7 @@ class OpenState:
                 f"It was damaged ({error}). It was made again from what could be read; tables that have lost rows: "
                 f"{lost}. The old file is {path.name}.damaged."
             )
-            return opened()
-        return database
+        return opened()
 
     def _compare(self, past: Index) -> None:
         """Make the database agree with the log, and notice which of them was put back. `past` is the index of the

@@ -75,7 +75,7 @@ class EndedList:
             write_file(beside, b"".join(self._line(id, how) for id, how in kept.items()))
             beside.replace(self._path)
 
-    def _line(self, id: str, how: EndedBy) -> bytes:
+    def _line(self, id: str, how: str) -> bytes:
         return f"{how} {id} {self._signer.of(_KIND, id, how).hex()}\n".encode()
 
     @contextmanager

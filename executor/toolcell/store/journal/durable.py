@@ -361,7 +361,7 @@ _LASTING: Final = frozenset({"write", "exec", "net"})
 
 def given_back(session_id: str, call_id: str, request: str) -> Record:
     """The record of an approval that a call had, and did not use, because it did not begin."""
-    return Record("approval", session_id, call_id, {"event": "given back", "request": request})
+    return Record("approval", session_id, call_id, {"event": "given back", "request": request, "answer": "given back"})
 
 
 def _interruption(intent: Record, outcome: str) -> Mapping[str, Any]:
