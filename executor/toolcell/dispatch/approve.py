@@ -43,6 +43,8 @@ from .services import agent_facts
 _log = logging.getLogger("toolcell.approval")
 POLL_S: Final = 0.1
 """How often a waiting call looks for an answer in the store."""
+WITHDRAW_S: Final = 15.0
+"""The most seconds that the end of a session waits until its requests are withdrawn: their file system may hang."""
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
 TAKEN: Final[ContextVar[tuple[str, ...]]] = ContextVar("approvals that the present call has taken", default=())
@@ -170,6 +172,8 @@ async def _answer(
         kept = await submitted(context, request, declaration)
         try:
             is_earlier = kept.id != request.id  # the same call asked before, and ended without the answer
+            if is_earlier and (await in_thread(partial(store.get, kept.id))).state != "pending":
+                approver = None  # the answer is there: nobody is asked again
             record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
             show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
@@ -289,18 +293,18 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
     """Withdraw the question of a session that was closed. One of a suspended session stays."""
     if store.is_ending or life.state is SessionState.SUSPENDED:
         return
-    with anyio.CancelScope(shield=True):
+    with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
-            await in_thread(partial(store.withdraw, id))
+            await in_thread(partial(store.withdraw, id), abandon=True)
         except (NoThread, UsageError):  # the answer came in this moment, and nobody will use it
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
 async def withdraw_closed(store: Approvals) -> None:
     """Withdraw the requests of closed sessions, also while the supervisor ends."""
-    with anyio.CancelScope(shield=True):
+    with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
-            await in_thread(store.withdraw_closed)
+            await in_thread(store.withdraw_closed, abandon=True)
         except (NoThread, UsageError):
             _log.exception("the requests for approval of a closed session are not withdrawn")
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.rules.call import ToolCall
+from toolcell.wire.budget import Charge
 from toolcell.wire.frames import Field
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
@@ -40,19 +41,8 @@ async def dispatch(
 ) -> ToolResult:
     """Run the call. `repair` may correct its arguments up to twice. The last result is returned, also if `repair`
     fails."""
-    result: ToolResult | None = None
-    try:
-        if repair is None:
-            result = await attempt(context, name, arguments)
-        else:
-            result = await _repaired(context, name, arguments, repair)
-        return result
-    finally:
-        if approve.TAKEN.get():
-            approve.settle(context, result)
-
-
-async def _repaired(context: CallContext, name: str, arguments: Mapping[str, Any], repair: Repair) -> ToolResult:
+    if repair is None:
+        return await attempt(context, name, arguments)
     number, caller = 1, context.caller
     context = context._replace(began=None)
     while True:
@@ -101,15 +91,21 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if type(valid) is not Valid:  # isinstance() of a model takes ten times as long
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
-    if not valid.bytes:
-        return await _after_validation(context, tool, offer, call, valid.packed)
-    charge = held(services, caller, valid.bytes)
-    if isinstance(charge, ErrorBase):
-        return refused(context, call, tool, charge)
+    charge: Charge | None = None
+    if valid.bytes:
+        counted = held(services, caller, valid.bytes)
+        if isinstance(counted, ErrorBase):
+            return refused(context, call, tool, counted)
+        charge = counted
+    result: ToolResult | None = None
     try:
-        return await _after_validation(context, tool, offer, call, valid.packed)
+        result = await _after_validation(context, tool, offer, call, valid.packed)
+        return result
     finally:
-        charge.release()
+        if charge is not None:
+            charge.release()
+        if approve.TAKEN.get():
+            approve.settle(context, result)
 
 
 async def _after_validation(

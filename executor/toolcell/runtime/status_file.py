@@ -22,19 +22,23 @@ async def keep_status(path: Path, status: Callable[[], dict[str, Any]]) -> None:
     """Write the status into the file once a second, until cancelled. A failure is logged once. The
     directory is opened once: if it is moved, its old path may belong to another supervisor."""
     directory, failed = OpenDirectory(path.parent), False
-    while True:
-        try:
-            text = json.dumps({"at": time.time(), "pid": os.getpid(), **status()}, default=str)
-            await in_thread(partial(_replace, directory, path.name, text), abandon=True)  # a file system may hang
-            failed = False
-        except Exception:  # such as a full disk; the supervisor works on without a status
-            if not failed:
-                _log.exception("the status cannot be written to %s", path)
-            failed = True
-        await anyio.sleep(EACH_S)
+    try:
+        while True:
+            try:
+                text = json.dumps({"at": time.time(), "pid": os.getpid(), **status()}, default=str)
+                await in_thread(partial(_replace, directory, path.name, text), abandon=True)  # a file system may hang
+                failed = False
+            except Exception:  # such as a full disk; the supervisor works on without a status
+                if not failed:
+                    _log.exception("the status cannot be written to %s", path)
+                failed = True
+            await anyio.sleep(EACH_S)
+    finally:
+        directory.close()
 
 
 def _replace(directory: OpenDirectory, name: str, text: str) -> None:
     beside = f".{name}.new"
-    write_file(beside, text.encode("utf-8", "replace"), at=directory.fd, durable=False)
-    os.replace(beside, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+    with directory as fd:
+        write_file(beside, text.encode("utf-8", "replace"), at=fd, durable=False)
+        os.replace(beside, name, src_dir_fd=fd, dst_dir_fd=fd)

@@ -24,6 +24,7 @@ _OF_ERRNO: Final = {
     errno.EMFILE: "The limit on open files is reached: raise it (ulimit -n).",
     errno.ENOENT: "Something in it was removed meanwhile. Start again.",
     errno.EBADMSG: _DAMAGED,
+    errno.EINVAL: "Something else is in its place: remove that.",
     errno.ELOOP: "It is a symbolic link where there must be a file. Remove the link.",
 }
 _OF_SQLITE: Final = {

@@ -7,6 +7,7 @@ without waiting and without following a link, and only a regular file is used. A
 import errno
 import os
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -17,15 +18,28 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class OpenDirectory:
-    """An open directory, `fd`. It is closed when nobody has this object any more, such as a thread that hangs in it."""
+    """An open directory. Threads use its descriptor by `with`, also while it is closed: the last one closes it."""
 
     def __init__(self, path: Path) -> None:
-        self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._users = 1
+        self._lock = threading.Lock()
 
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
+    def __enter__(self) -> int:
+        with self._lock:
+            if not self._users:
+                raise OSError(errno.EBADF, "the directory is closed")
+            self._users += 1
+        return self._fd
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                os.close(self._fd)
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -343,7 +343,7 @@ class Approvals:
 
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
-        with self._reading():
+        with self._changing() if self._unused else self._reading():
             self._note_ended()
             living = (each for each in self._table.standing(request.tool) if each.id not in self._ended)
             return next((each for each in living if each.covers(request)), None)
