@@ -11,7 +11,8 @@ import pytest
 
 from toolcell import Approvals, UsageError
 from toolcell.cli.audit import directory_of
-from toolcell.store.directory import VERSION, StateDirectory
+from toolcell.store.directory import StateDirectory
+from toolcell.store.migrations import VERSION
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A state directory of version 1, made with the code of that version, is migrated, and nothing in it is lost."""
 
 import sqlite3
+import tarfile
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -13,9 +14,9 @@ from tests.helpers import PATIENCE_S
 from toolcell import Approvals, Approved, PermissionTier, Preview, SessionKind, UsageError, tool
 from toolcell.store.approvals import ApprovalRequest
 from toolcell.store.approvals.store import Unusable
-from toolcell.store.directory import VERSION, StateDirectory
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.migrations import STEPS
+from toolcell.store.migrations import VERSION
 from toolcell.supervisor import Supervisor
 
 VERSION_1 = Path(__file__).with_name("version1")
@@ -123,19 +124,21 @@ def test_a_request_that_was_edited_to_be_too_deep_stops_no_migration(old: Path) 
         assert approvals.pending() == []
 
 
-def test_who_puts_rows_of_version_1_back_has_no_edited_state_signed(old: Path) -> None:
+def test_who_puts_rows_of_version_1_back_has_no_edited_state_signed(tmp_path: Path) -> None:
     """Version 1 did not sign that an answer was used. Its signatures name no version, so a row of a later version does
     not pass for one of version 1."""
-    directory = StateDirectory(old)
-    for step in STEPS[:4]:
-        step(old, directory.key)
-    with closing(sqlite3.connect(old / "approvals.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE requests SET used_at = NULL WHERE id = 'used'")
+    state = tmp_path / "later"
+    with tarfile.open(VERSION_1.with_name("version4.tar.xz")) as made:
+        made.extractall(state, filter="data")
+    state.chmod(0o700)
+    with closing(sqlite3.connect(state / "approvals.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE requests SET withdrawn_at = NULL")
         database.execute("ALTER TABLE requests DROP COLUMN state_signature")
         database.execute("ALTER TABLE standing DROP COLUMN state_signature")
         database.execute("ALTER TABLE standing DROP COLUMN revoked_at")
-    (old / "version").write_text("1\n")
+    (state / "version").write_text("1\n")
+    directory = StateDirectory(state)
     directory.open_to_write()
     directory.close()
-    with Approvals.open(old) as approvals:
-        assert approvals.get("used").state == "invalid"
+    with Approvals.open(state) as approvals:
+        assert {entry.state for entry in approvals.all()} == {"invalid"} and approvals.standing() == []

@@ -12,7 +12,8 @@ from tests import programs
 from toolcell import Approvals
 from toolcell.mcp.server.kept_tasks import TaskStore
 from toolcell.store.database import Database
-from toolcell.store.directory import VERSION, StateDirectory
+from toolcell.store.directory import StateDirectory
+from toolcell.store.migrations import VERSION
 from toolcell.store.results import ResultStore
 from toolcell.store.schema import STATE
 from toolcell.store.sessions import SessionStore

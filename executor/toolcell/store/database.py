@@ -70,11 +70,15 @@ def connect(
     sync: Literal["NORMAL", "FULL"] = "FULL",
     read_only: bool = False,
     damaged: bool = False,
+    prepare: Callable[[sqlite3.Connection], None] = lambda _connection: None,
 ) -> sqlite3.Connection:
     """Open a database file in WAL mode, readable for this user only, or one in memory. Several threads may use it, one
-    at a time. A `damaged` one is opened for what can be read of it. Raises sqlite3.Error or OSError."""
+    at a time. A `damaged` one is opened for what can be read of it. `prepare` makes its tables, before the WAL is
+    used, which would keep a second copy of them. Raises sqlite3.Error or OSError."""
     if path is None:
-        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        prepare(memory)
+        return memory
     where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     database = sqlite3.connect(
         where, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s, factory=FileConnection
@@ -84,6 +88,7 @@ def connect(
             database.execute("PRAGMA writable_schema = ON")  # otherwise nothing is read of a file that was cut
         elif not read_only:
             os.chmod(path, 0o600)
+            prepare(database)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA synchronous = {sync}")
     except BaseException:
@@ -153,7 +158,6 @@ class Table(NamedTuple):
         made = f"{columns}, until REAL NOT NULL, signature BLOB NOT NULL, PRIMARY KEY ({', '.join(self.key)})"
         return [
             f"CREATE TABLE IF NOT EXISTS {self.name} ({made}) STRICT",
-            f"CREATE INDEX IF NOT EXISTS {self.name}_until ON {self.name} (until)",
             *(f"CREATE INDEX IF NOT EXISTS {name} ON {self.name} {what}" for name, what in self.indexes.items()),
         ]
 
@@ -202,10 +206,9 @@ class Database:
         self.signer = Signer(key)
         self._written = 0  # changes that `sync` has to make durable
         self._synced = 0
-        self._connection = connect(path, wait_s=wait_s, sync=sync)
+        self._connection = connect(path, wait_s=wait_s, sync=sync, prepare=self._prepare)
         try:
             self._connection.text_factory = _text
-            self._prepare()
             meta, self._read_at = self._meta(), time.monotonic()
             away_s = time.time() - meta.wall if meta.wall else 0.0
             self._age = meta.age + min(max(away_s, 0.0), DAY_S)
@@ -215,11 +218,11 @@ class Database:
             self._connection.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a new file. Raises DatabaseError for a file that lacks some, or is not ours."""
-        (id,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        found = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        (id,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if (id != _ID and found) or version > self.schema.version:
             raise sqlite3.NotSupportedError("it is the file of another program, or of a later toolcell")
         missing = {"meta", *(table.name for table in self.schema.tables)} - found
@@ -227,13 +230,13 @@ class Database:
             if missing:
                 raise sqlite3.DatabaseError(f"it lacks the table {min(missing)}")
             return
-        with transaction(self._connection):
-            self._connection.execute(_META)
+        with transaction(connection):
+            connection.execute(_META)
             for table in self.schema.tables:
                 for statement in table.sql:
-                    self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA application_id = {_ID}")
-            self._connection.execute(f"PRAGMA user_version = {self.schema.version}")
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_ID}")
+            connection.execute(f"PRAGMA user_version = {self.schema.version}")
 
     def close(self) -> None:
         self._connection.close()

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
-from toolcell.store.files import open_file, replace_file, sync_directory, write_file
-from toolcell.store.migrations import OLD_DATABASES, STEPS
+from toolcell.store.files import open_file, sync_directory, write_file
+from toolcell.store.migrations import OLD_DATABASES, VERSION, VERSION_FILE, migrate
 from toolcell.store.overlap import links_to, overlaps
 from toolcell.wire import forks
 from toolcell_sandbox.profile import is_below
 
-VERSION: Final = len(STEPS)
-"""The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
 LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, INDEX, DATABASE, MEMORY = "journal.log", "journal.sqlite", "state.sqlite", "memory.sqlite"
-STATUS, VERSION_FILE, LOCK, KEY, ENDED = "status.json", "version", "lock", "key", "approvals.ended"
+STATUS, LOCK, KEY, ENDED = "status.json", "lock", "key", "approvals.ended"
 _FILES: Final = (
     *(LOG, STATUS, VERSION_FILE, LOCK, KEY, ENDED),
     *(name + end for name in (INDEX, DATABASE, MEMORY, *OLD_DATABASES) for end in ("", "-wal", "-shm")),
@@ -227,9 +225,7 @@ class StateDirectory:
         found = self.version()
         if found > VERSION:
             raise self._too_new(found)
-        for number, step in enumerate(STEPS[found:], found + 1):
-            step(self.path, self.key)
-            replace_file(self.path / VERSION_FILE, b"%d\n" % number)
+        migrate(self.path, found, self.key)
 
     def _too_new(self, found: int) -> UsageError:
         return UsageError(

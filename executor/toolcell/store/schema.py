@@ -22,7 +22,7 @@ CALLS: Final = Table(
         "result": "TEXT",  # JSON, null until it ends
     },
     ("kind", "session", "id"),
-    {"calls_id": "(id) WHERE kind = 'task'", "calls_begun": "(mark) WHERE result IS NULL"},
+    {"calls_until": "(until)"},
 )
 """Calls with an idempotency key, and tasks, with their results."""
 
@@ -45,6 +45,7 @@ REQUESTS: Final = Table(
     },
     ("id",),
     {
+        "requests_until": "(until)",
         "requests_tool": "(tool, created_at, bytes)",
         "requests_open": (
             "(session, same_call, asks, created_at, id, tool, bytes, expires_at, used_at, withdrawn_at) "
