@@ -9,7 +9,7 @@ many and never change, stay in the log, because an insert takes eight times as l
   The age grows with the running time of its users, and by at most a day between two of them. So a system clock that
   jumps removes nothing.
 - `now` is the time in Unix seconds, and never goes back. It decides what has expired.
-- `opens` and `mark` are the high-water marks that the log has too (`store.Store`).
+- `opens` and `mark` are the high-water marks that the log has too (`state.OpenState`).
 - A damaged database is copied, table by table and as far as it can be read, into a new one. So damage to one table
   costs no other. The damaged file stays beside it. A kill at any moment of this loses nothing: the new database gets
   its final name only when it is whole.
@@ -209,10 +209,11 @@ class Database:
         self._connection = connect(path, wait_s=wait_s, sync=sync, prepare=self._prepare)
         try:
             self._connection.text_factory = _text
-            meta, self._read_at = self._meta(), time.monotonic()
+            meta, now = self._meta(), time.monotonic()
             away_s = time.time() - meta.wall if meta.wall else 0.0
-            self._age = meta.age + min(max(away_s, 0.0), DAY_S)
-            self._latest = meta.latest
+            self._began = meta.age + min(max(away_s, 0.0), DAY_S) - now
+            """The age of the database at the time 0 of the monotonic clock."""
+            self._seen = meta.latest, now
             self.opens, self.mark = meta.opens, meta.mark
         except BaseException:
             self._connection.close()
@@ -336,26 +337,26 @@ class Database:
     def now(self) -> float:
         """The time in Unix seconds. It never goes back, also after a restart, so nothing that has expired is valid
         again if somebody sets the clock back. Any thread may call it."""
-        monotonic = time.monotonic()
-        found = max(time.time(), self._latest + monotonic - self._read_at)
-        self._latest, self._age, self._read_at = found, self._age + monotonic - self._read_at, monotonic
+        (latest, at), monotonic = self._seen, time.monotonic()
+        found = max(time.time(), latest + monotonic - at)
+        self._seen = found, monotonic
         return found
 
     def age(self) -> float:
         """The age of the database in seconds."""
-        self.now()
-        return self._age
+        return self._began + time.monotonic()
 
     def go_on_from(self, latest: float) -> None:
         """Let no time of `now` be before `latest`."""
-        self._latest = max(self.now(), latest)
+        self._seen = max(self.now(), latest), time.monotonic()
 
     def take_over(self, old: sqlite3.Connection) -> None:
         """Go on from the time and the count of a damaged database, if they can be read, but with the mark 0, so that
         all claims in the log are compared with the rows."""
         with suppress(sqlite3.Error):
             meta = self._meta(old)
-            self._age, self._latest = max(self._age, meta.age), max(self._latest, meta.latest)
+            self._began += max(0.0, meta.age - self.age())
+            self.go_on_from(meta.latest)
             self._keep_meta(meta.opens, 0)
 
     def note(self, opens: int, mark: int) -> None:
@@ -385,7 +386,7 @@ class Database:
             meta.opens if opens is None else opens,
             meta.mark if mark is None else mark,
             max(now, meta.latest),
-            max(self._age, meta.age),
+            max(self.age(), meta.age),
             time.time(),
         )
         self._connection.execute(

@@ -81,8 +81,8 @@ class ResultStore:
         self._database.remove(CALLS, "kind = ? AND session = ? AND id = ?", *call[:3])
 
     def begun(self) -> list[KeptCall]:
-        """The calls without a result."""
-        return self._calls("result IS NULL")
+        """The calls without a result. An edited row is none: it has an error, and does not run again."""
+        return [call for call in self._calls("result IS NULL") if call.result is None]
 
     def settle(self, call: KeptCall, end: Mapping[str, Any] | None, *, is_known: bool) -> None:
         """Decide what a call means that had no result when the supervisor was killed. `end` is the end of the call in

@@ -66,11 +66,11 @@ class OpenState:
             self._database.note(opens, self.journal.head.number)  # it has the higher count before the log does
             self._database.sync()
             self.journal.begin(opens)
+            for what in self._noticed:
+                _log.warning("%s: %s", directory.database, what)
+                self.journal.write(Record("incident", "", data={"what": f"{DATABASE}: {what}"}))
+            self.record_ended_approvals()
             undo.pop_all()
-        for what in self._noticed:
-            _log.warning("%s: %s", directory.database, what)
-            self.journal.write(Record("incident", "", data={"what": f"{DATABASE}: {what}"}))
-        self.record_ended_approvals()
 
     def _opened(self) -> Database:
         """The database. A damaged one is healed."""
@@ -151,10 +151,10 @@ class OpenState:
 
     def close(self) -> None:
         """Record the end, and close everything. It takes at most `CLOSE_S`, whatever the files do."""
-        closing_ = threading.Thread(target=self._close, name="toolcell-close", daemon=True)
-        closing_.start()
-        closing_.join(CLOSE_S)
-        if closing_.is_alive():
+        thread = threading.Thread(target=self._close, name="toolcell-close", daemon=True)
+        thread.start()
+        thread.join(CLOSE_S)
+        if thread.is_alive():
             _log.error("%s did not close within %g s: its file system hangs", self._directory.path, CLOSE_S)
 
     def _close(self) -> None:

@@ -38,11 +38,16 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 PUT: dict[str, Callable[[Path], object]] = {
     "a FIFO": os.mkfifo,
     "a directory": lambda path: path.mkdir(),
     "a link": lambda path: path.symlink_to("/dev/zero"),
-    "a huge file": lambda path: path.touch() or os.truncate(path, 1 << 40),
+    "a huge file": lambda path: huge(path),
     "a file that nobody may read": lambda path: path.touch(mode=0),
 }
 NAMES = [".status.json.new", "status.json", "approvals.ended", ".approvals.ended.new", "state.sqlite-journal", "lock"]
