@@ -159,7 +159,7 @@ def test_a_clock_that_jumps_between_two_starts_deletes_nothing(
         monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
         with closing(Database(path, KEY, STATE)) as database:
             database.note(database.opens + 1, 0)
-            database.prune()
+            database.prune(*STATE.tables)
             assert database.now() >= real() - 5, "and the time never goes back"
             for table in STATE.tables:
                 assert len(database.rows(table)) == 1
@@ -172,7 +172,7 @@ def test_a_row_is_removed_when_the_database_is_as_old_as_that(tmp_path: Path, mo
         monkeypatch.setattr(time, "time", lambda days=days: real() + days * DAY_S)
         with closing(Database(path, KEY, STATE)) as database:
             database.note(1, 0)
-            database.prune()
+            database.prune(*STATE.tables)
             assert len(database.rows(CALLS)) == (1 if days < 1 else 0)
 
 

@@ -18,7 +18,7 @@ KEY = b"k" * 32
 @contextmanager
 def opened(path: Path) -> Generator[tuple[SessionStore, Database]]:
     with closing(Database(path, KEY, STATE)) as database:
-        database.prune()
+        database.prune(*STATE.tables)
         yield SessionStore(database), database
 
 

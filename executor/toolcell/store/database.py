@@ -22,7 +22,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -120,8 +121,8 @@ class Signer:
         """The signature, 32 bytes. Each value is preceded by its length, so values cannot be shifted."""
         parts: list[bytes] = []
         for value in (kind, *values):
-            part = _bytes_of(value)
-            parts += (_NONE if part is None else len(part).to_bytes(8, "big"), part or b"")
+            part = value.encode("utf-8", "surrogateescape") if type(value) is str else _bytes_of(value)
+            parts += (_NONE, b"") if part is None else (len(part).to_bytes(8, "big"), part)
         return hmac.digest(self._key, b"".join(parts), "sha256")
 
     def fits(self, signature: object, kind: str, *values: object) -> bool:
@@ -144,22 +145,33 @@ def _bytes_of(value: object) -> bytes | None:
             raise TypeError(f"no value of a row: {type(value).__name__}")
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True)
+class Table:
     """A table: its columns, which are all signed, its key, and its indexes by their names."""
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...]
-    indexes: Mapping[str, str] = {}
+    indexes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def sql(self) -> list[str]:
+        """The statements that make it."""
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         made = f"{columns}, until REAL NOT NULL, signature BLOB NOT NULL, PRIMARY KEY ({', '.join(self.key)})"
         return [
             f"CREATE TABLE IF NOT EXISTS {self.name} ({made}) STRICT",
             *(f"CREATE INDEX IF NOT EXISTS {name} ON {self.name} {what}" for name, what in self.indexes.items()),
         ]
+
+    @cached_property
+    def put_sql(self) -> str:
+        return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * (len(self.columns) + 2))})"
+
+    @cached_property
+    def key_sql(self) -> str:
+        """The condition that finds one row."""
+        return " AND ".join(f"{name} = ?" for name in self.key)
 
 
 class Schema(NamedTuple):
@@ -279,28 +291,29 @@ class Database:
 
     def put(self, table: Table, values: Mapping[str, object], until: float) -> None:
         """Keep a row, in place of an earlier one with its key. It may be removed at the age `until`."""
-        row = tuple(values[name] for name in table.columns)
-        marks = ", ".join("?" * (len(row) + 2))
-        signature = self.signer.of(table.name, *row)
-        self._connection.execute(f"INSERT OR REPLACE INTO {table.name} VALUES ({marks})", (*row, until, signature))
+        row = [values[name] for name in table.columns]
+        self._connection.execute(table.put_sql, (*row, until, self.signer.of(table.name, *row)))
         self._written += 1
 
     def change(self, table: Table, row: Mapping[str, object], **changed: object) -> None:
         """Change columns of a row. `row` has its values so far. Does nothing if it is not there."""
         new = {**row, **changed}
-        sets = {**changed, "signature": self.signer.of(table.name, *(new[name] for name in table.columns))}
-        query = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in sets)}"
-        found_by = " AND ".join(f"{name} = ?" for name in table.key)
-        self._connection.execute(f"{query} WHERE {found_by}", (*sets.values(), *(row[name] for name in table.key)))
+        signature = self.signer.of(table.name, *[new[name] for name in table.columns])
+        query = f"UPDATE {table.name} SET {' = ?, '.join(changed)} = ?, signature = ? WHERE {table.key_sql}"
+        self._connection.execute(query, (*changed.values(), signature, *[row[name] for name in table.key]))
         self._written += 1
+
+    def has(self, table: Table, *key: object) -> bool:
+        """Whether there is a row with this key, valid or not."""
+        return bool(self.query(f"SELECT 1 FROM {table.name} WHERE {table.key_sql}", *key))
 
     def remove(self, table: Table, where: str, *values: object) -> None:
         self._connection.execute(f"DELETE FROM {table.name} WHERE {where}", values)
         self._written += 1
 
-    def prune(self) -> None:
+    def prune(self, *tables: Table) -> None:
         """Remove the rows whose time is over."""
-        for table in self.schema.tables:
+        for table in tables:
             self._connection.execute(f"DELETE FROM {table.name} WHERE until < ?", (self.age(),))
 
     @contextmanager

@@ -63,16 +63,17 @@ class ResultStore:
     def begin(self, call: KeptCall) -> KeptCall:
         """Claim the key, or the task's id, for this call. Returns the earlier call if it has a result or was a
         different call, otherwise this one with its mark. Raises OSError if the claim cannot be written."""
-        earlier = self.find(call.kind, call.session_id, call.id)
+        is_known = self._database.has(CALLS, *call[:3])
+        earlier = self.find(*call[:3]) if is_known else None
         if earlier is not None and (earlier.result is not None or not earlier.is_of(call.asked)):
             return earlier
         begun = call._replace(mark=self._claim(_claim_of(call, asked=call.asked)))
-        self._keep(begun)
+        self._database.put(CALLS, _values(begun), self._database.age() + KEPT_S)
         return begun
 
     def finish(self, call: KeptCall, result: ToolResult) -> None:
-        """Keep the result of a call."""
-        self._keep(call._replace(result=result))
+        """Keep the result of a call that has begun."""
+        self._database.change(CALLS, _values(call), result=result.model_dump_json())
 
     def forget(self, call: KeptCall) -> None:
         """Remove a call, so that its key can be used again."""
@@ -122,16 +123,26 @@ class ResultStore:
 
     def _keep_error(self, call: KeptCall, message: str, outcome: CallOutcome) -> None:
         error = Cancelled(message=message, delivered=outcome != "not started", effect=outcome == "outcome unknown")
-        self.finish(call, ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id))
-
-    def _keep(self, call: KeptCall) -> None:
-        values = dict(zip(CALLS.columns, (*call[:4], in_utf8(call.call_id), call.mark, None), strict=True))
-        if call.result is not None:
-            values["result"] = call.result.model_dump_json()
+        result = ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id)
+        values = {**_values(call), "result": result.model_dump_json()}
         self._database.put(CALLS, values, self._database.age() + KEPT_S)
 
     def _calls(self, where: str, *values: object) -> list[KeptCall]:
         return [_read(row) for row in self._database.rows(CALLS, where, *values)]
+
+
+def _values(call: KeptCall) -> dict[str, object]:
+    """The row of a call without a result."""
+    kind, session, id, asked, called, _result, mark = call
+    return {
+        "kind": kind,
+        "session": session,
+        "id": id,
+        "asked": asked,
+        "call": in_utf8(called),
+        "mark": mark,
+        "result": None,
+    }
 
 
 def _claim_of(call: KeptCall, **facts: object) -> Record:

@@ -22,9 +22,9 @@ CALLS: Final = Table(
         "result": "TEXT",  # JSON, null until it ends
     },
     ("kind", "session", "id"),
-    {"calls_until": "(until)"},
 )
-"""Calls with an idempotency key, and tasks, with their results."""
+"""Calls with an idempotency key, and tasks, with their results. No index but that of its key, because each call with a
+key adds a row."""
 
 REQUESTS: Final = Table(
     "requests",

@@ -62,7 +62,7 @@ class OpenState:
                 self._compare(past)
                 self.approvals = self._approvals(past.approvals())
             undo.callback(self.approvals.close)
-            self._database.prune()
+            self._database.prune(*STATE.tables)
             self._database.note(opens, self.journal.head.number)  # it has the higher count before the log does
             self._database.sync()
             self.journal.begin(opens)

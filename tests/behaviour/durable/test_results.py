@@ -33,6 +33,7 @@ from toolcell import (
 from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.journal.segments import closed_segments
+from toolcell.store.schema import CALLS
 from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
@@ -162,9 +163,9 @@ async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again
         assert (await supervisor.task("t").result()).output == 2
         services = runtime_of(supervisor).services
         assert services.results is not None
-        for kept in (services.results.find("key", "s", "k"), services.results.find("task", "s", "t")):
-            assert kept is not None
-            services.results._keep(kept._replace(result=None))  # pyright: ignore[reportPrivateUsage]
+        database = services.results._database  # pyright: ignore[reportPrivateUsage]
+        for row in database.rows(CALLS):
+            database.change(CALLS, row.values, result=None)
         durable = services.durable
         assert durable is not None
         for _try in range(60):

@@ -61,7 +61,7 @@ class TaskStore:
         """Keep a task, in place of an earlier state of it. Tasks that have expired are forgotten."""
         values = dict(zip(TASKS.columns, task[:8], strict=True))
         with self._lock, self._database.transaction():
-            self._database.prune()
+            self._database.prune(TASKS)
             self._database.put(TASKS, values, self._database.age() + task.left_s)
 
     def of(self, owner: str) -> list[KeptTask]:

@@ -169,7 +169,7 @@ class ApprovalTable:
 
     def prune(self) -> None:
         """Remove rows that expired long ago, and the oldest requests that are over, beyond `KEPT_BYTES`."""
-        self._database.prune()
+        self._database.prune(REQUESTS, STANDING)
         if self._added < KEPT_BYTES // 8:
             return
         self._added = 0
