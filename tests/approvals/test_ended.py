@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolcell.store.approvals.ended import MOST_BYTES, EndedList
-from toolcell.store.state.signing import Signer
+from toolcell.store.database import Signer
 
 SIGNER = Signer(b"k" * 32)
 

@@ -14,10 +14,10 @@ import pytest
 from tests.helpers import PATIENCE_S
 
 from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
-from toolcell.store.approvals import table
 from toolcell.store.approvals.ended import MOST_BYTES
-from toolcell.store.approvals.store import ENDED_FILE, OPEN_BYTES, RESERVE, Unusable
+from toolcell.store.approvals.store import OPEN_BYTES, RESERVE, Unusable
 from toolcell.store.approvals.table import COST, KEPT_BYTES
+from toolcell.store.directory import ENDED
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -53,7 +53,7 @@ def advance(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "approvals.sqlite"
+    return tmp_path / "state.sqlite"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_approval_is_not_lost_when_its_call_could_not_be_committed(store: App
     store.leave(request.id)
     store.approve(request.id)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:  # the clock is written last
-        database.execute("CREATE TRIGGER full BEFORE INSERT ON clock BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON meta BEGIN SELECT RAISE(ABORT, 'disk full'); END")
         with pytest.raises(UsageError, match="disk full"):
             store.submit(asked(call_id="c2"), SCHEMA)
         database.execute("DROP TRIGGER full")
@@ -146,14 +146,13 @@ EDITS: dict[str, str] = {
     "no signature": "UPDATE requests SET signature = x'' WHERE id = :a",
     "a denial made an approval": "UPDATE requests SET answer = replace(answer, 'false', 'true') WHERE id = :a",
     "the answer of another request": (
-        "UPDATE requests SET answer = (SELECT answer FROM requests WHERE id = :b), "
-        "answer_signature = (SELECT answer_signature FROM requests WHERE id = :b) WHERE id = :a"
+        "UPDATE requests SET answer = (SELECT answer FROM requests WHERE id = :b) WHERE id = :a"
     ),
     "the whole row of another request": (
-        "UPDATE requests SET (request, signature, answer, answer_signature) = "
-        "(SELECT request, signature, answer, answer_signature FROM requests WHERE id = :b) WHERE id = :a"
+        "UPDATE requests SET (request, signature, answer) = "
+        "(SELECT request, signature, answer FROM requests WHERE id = :b) WHERE id = :a"
     ),
-    "an answer without a signature": "UPDATE requests SET answer_signature = NULL WHERE id = :a",
+    "an answer of no one": "UPDATE requests SET answer = NULL WHERE id = :a",
     "no JSON": "UPDATE requests SET request = 'x' WHERE id = :a",
 }
 
@@ -235,7 +234,7 @@ def test_a_process_that_hangs_in_its_transaction_does_not_hold_up_the_count(
     path: Path, again: Callable[..., Approvals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor counts on its event loop."""
-    monkeypatch.setattr(table, "BUSY_S", PATIENCE_S)
+    monkeypatch.setattr("toolcell.store.approvals.store.BUSY_S", PATIENCE_S)
     store = again()
     store.submit(asked(), SCHEMA)
     assert store.pending_count() == 1
@@ -302,7 +301,7 @@ def test_a_time_that_was_edited_is_not_used(
 ) -> None:
     store.submit(asked(), SCHEMA)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE clock SET latest = latest + 1e9")
+        database.execute("UPDATE meta SET latest = latest + 1e9")
     assert abs(again().now() - time.time()) < 1e8 and "was edited" in caplog.text
 
 
@@ -457,9 +456,9 @@ def test_ids_may_be_shortened_while_they_are_unique(store: Approvals) -> None:
 def test_a_database_that_cannot_be_written_is_told_with_its_cure_and_uses_no_answer(store: Approvals) -> None:
     request, other = store.submit(asked(), SCHEMA), store.submit(asked(session_id="s2"), SCHEMA)
     store.approve(request.id)
-    database = store._table._database  # pyright: ignore[reportPrivateUsage]
+    database = store._database._connection  # pyright: ignore[reportPrivateUsage]
     database.execute("PRAGMA query_only = 1")
-    cure = "approvals.sqlite cannot be used: attempt to write a readonly database. Its file system is read-only"
+    cure = "state.sqlite cannot be used: attempt to write a readonly database. Its file system is read-only"
     for change in (store.approve, store.deny, store.withdraw, store.take):
         with pytest.raises(UsageError, match=cure):
             change(request.id if change == store.take else other.id)
@@ -471,7 +470,7 @@ def test_a_database_that_cannot_be_written_is_told_with_its_cure_and_uses_no_ans
 
 def test_a_list_of_ended_approvals_that_cannot_be_read_is_told_with_its_cure(path: Path, store: Approvals) -> None:
     request = store.submit(asked(), SCHEMA)
-    with path.with_name(ENDED_FILE).open("wb") as file:
+    with path.with_name(ENDED).open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     words = r"approvals\.ended cannot be used: has more than 16,777,216 bytes. It is damaged"
     for use in (store.approve, store.take, lambda _id: store.covering(asked()), lambda _id: store.newly_ended()):

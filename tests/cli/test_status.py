@@ -14,7 +14,7 @@ from tests import misbehaving, programs
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, tool
-from toolcell.store.state import StateDirectory
+from toolcell.store.directory import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 TOOLS: list[Any] = [misbehaving.echo, misbehaving.sleep_for_ever, tool(os.abort, name="die", description="Die.")]

@@ -13,9 +13,10 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n2026-01-01 all is well\u202ebac
 def opened(place: Path) -> tuple[DurableJournal, dict[str, object]]:
     """The journal, and the outcomes of the calls of session "main-1" that were interrupted."""
     journal = DurableJournal(place / "log", place / "index", RecentJournal())
-    ends = journal.open()
-    assert all(session == "main-1" for session, _call in ends)
-    return journal, {call: end["outcome"] for (_session, call), end in ends.items()}
+    journal.open()
+    journal.begin(0)
+    assert all(session == "main-1" for session, _call in journal.interrupted)
+    return journal, {call: end["outcome"] for (_session, call), end in journal.interrupted.items()}
 
 
 def intent(call: str) -> Record:

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from toolcell.store.journal import chain
-from toolcell.store.journal.chain import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, SharedFacts, entries, new_packer
+from toolcell.store.journal import entries as chain
+from toolcell.store.journal.entries import MAX_BODY_BYTES, PREFIX, BrokenChain, Head, SharedFacts, entries, new_packer
 from toolcell.store.journal.journal import Record
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import UsageError
-from toolcell.store.journal.cures import READ_ONLY, cure_of, told
+from toolcell.store.cures import READ_ONLY, cure_of, told
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from tests.helpers import PATIENCE_S
 
 from toolcell.store.journal import RecentJournal, Record
-from toolcell.store.journal.chain import PREFIX, BrokenChain
-from toolcell.store.journal.database import Index
 from toolcell.store.journal.durable import DurableJournal, interrupted
-from toolcell.store.journal.reading import JournalReader
+from toolcell.store.journal.entries import PREFIX, BrokenChain
+from toolcell.store.journal.reading import Index, JournalReader
 
 from .records import end, intent, kinds, opened
 
@@ -59,10 +58,10 @@ def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
     journal._log.close()  # as a kill leaves it: without the index, and without the end
     again, found = opened(tmp_path)
     assert found == {"a": "outcome unknown"}
-    again.close()
+    again.close(0)
     third, found = opened(tmp_path)
     assert found == {}
-    third.close()
+    third.close(0)
     journal.give_up()
 
 
@@ -73,19 +72,23 @@ def test_a_start_that_was_killed_before_it_settled_the_keys_forgets_no_end(tmp_p
     journal.give_up()
     for _start in range(3):
         again = DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal())
-        ends = again.open([("main-1", "a"), ("main-1", "never sent")])
+        again.open()
+        with closing(again.past()) as past:
+            end = again.end_of(past, "main-1", "a", 0)
+            assert end is not None and end["outcome"] == "outcome unknown"
+            assert again.end_of(past, "main-1", "never sent", 0) is None
+        again.begin(0)
         again.give_up()
-        assert {call: end["outcome"] for (_session, call), end in ends.items()} == {"a": "outcome unknown"}
 
 
 def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
-    journal.close()
+    journal.close(0)
     for name in ("index", "index-wal", "index-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     again, _found = opened(tmp_path)
-    again.close()
+    again.close(0)
     reader = JournalReader(tmp_path / "log", tmp_path / "index")
     found = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=10)
     assert [record.call_id for _number, record in found] == ["a"]
@@ -94,12 +97,12 @@ def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
 def test_what_a_power_failure_has_cut_off_is_set_aside(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
-    journal.close()
+    journal.close(0)
     before = kinds(tmp_path)
     with open(tmp_path / "log", "ab") as file:
         file.write(b"\0\0\1\0half")
     again, _found = opened(tmp_path)
-    again.close()
+    again.close(0)
     assert kinds(tmp_path) == [*before, "supervisor", "supervisor"]
     (aside,) = tmp_path.glob("log.cut-*")
     assert aside.read_bytes() == b"\0\0\1\0half" and aside.stat().st_mode & 0o777 == 0o600
@@ -108,7 +111,7 @@ def test_what_a_power_failure_has_cut_off_is_set_aside(tmp_path: Path) -> None:
 def test_a_log_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
-    journal.close()
+    journal.close(0)
     os.truncate(tmp_path / "log", 40)
     with pytest.raises(BrokenChain, match="the log ends at byte 40, and index goes on"):
         opened(tmp_path)
@@ -119,7 +122,7 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         journal, _found = opened(tmp_path / name)
         journal.write(end(name))
-        journal.close()
+        journal.close(0)
     with open(tmp_path / "one" / "log", "ab") as file:  # so that it is not shorter
         file.write((tmp_path / "other" / "log").read_bytes())
     with pytest.raises(BrokenChain):
@@ -138,7 +141,7 @@ def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(
     os.close(journal._log._fd)
     journal._log._fd = fd
     assert journal.intend(intent("c")) == ""
-    journal.close()
+    journal.close(0)
     assert kinds(tmp_path) == ["supervisor", "intent", "call", "supervisor"], "the end of b is written later"
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
 
@@ -165,7 +168,7 @@ def test_each_error_of_the_disk_has_its_cure(
         why = journal.intend(intent("a"))
     assert cure in why and "Free space there" not in why
     assert journal.intend(intent("b")) == "", "nothing is left of the first"
-    journal.close()
+    journal.close(0)
     assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
 
 
@@ -180,7 +183,7 @@ def test_a_call_was_sent_even_if_the_record_of_its_waiting_was_written_late(
     os.close(journal._log._fd)
     journal._log._fd = fd
     assert journal.announce(Record("sent", "main-1", "a"))
-    journal.close()
+    journal.close(0)
     records = [entry.record for entry in JournalReader(tmp_path / "log", tmp_path / "index").entries()]
     assert [record.kind for record in records] == ["supervisor", "intent", "sent", "queued", "supervisor"]
     assert [outcome for _intent, outcome in interrupted(records)] == ["outcome unknown"]
@@ -204,7 +207,7 @@ def test_no_call_begins_before_the_use_of_its_approval_is_recorded(
     room = 10_000
     assert journal.intend(intent("a")) == ""
     monkeypatch.undo()
-    journal.close()
+    journal.close(0)
     assert kinds(tmp_path) == ["supervisor", "approval", "intent", "supervisor"]
 
 
@@ -212,7 +215,7 @@ def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> No
     """Some file systems make a file longer before its data is on the disk. What is missing then reads as zeros."""
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
-    journal.close()
+    journal.close(0)
     before = kinds(tmp_path)
     size = (tmp_path / "log").stat().st_size
     for rest in (bytes(5_000), PREFIX.pack(9_000, bytes(range(32))) + bytes(range(256)) * 2 + bytes(12_000)):
@@ -223,7 +226,7 @@ def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> No
         for name in ("index", "index-wal", "index-shm"):
             (tmp_path / name).unlink(missing_ok=True)
         again, _found = opened(tmp_path)
-        again.close()
+        again.close(0)
         assert kinds(tmp_path) == [*before, "supervisor", "supervisor"]
         assert b"".join(path.read_bytes() for path in tmp_path.glob("log.cut-*")) == rest
         for path in tmp_path.glob("log.cut-*"):
@@ -232,7 +235,7 @@ def test_zeros_that_a_power_failure_has_left_are_set_aside(tmp_path: Path) -> No
 
 def test_a_log_that_somebody_has_made_huge_is_damage_and_is_not_read_to_its_end(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
-    journal.close()
+    journal.close(0)
     os.truncate(tmp_path / "log", 50 * 2**30)
     with pytest.raises(BrokenChain, match="does not fit its digest"):
         JournalReader(tmp_path / "log", tmp_path / "index").verify()
@@ -244,7 +247,7 @@ def test_zeros_in_the_middle_are_damage(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     for number in range(200):
         journal.write(end(f"call-{number}"))
-    journal.close()
+    journal.close(0)
     with open(tmp_path / "log", "r+b") as file:
         file.seek(4096)
         file.write(bytes(4096))
@@ -273,9 +276,9 @@ def test_the_index_has_no_record_that_a_power_failure_could_take_from_the_log(
         assert index.size < synced and index.head.number == 0
     os.truncate(tmp_path / "log", 0)  # as a power failure may leave it
     again, _found = opened(tmp_path)
-    again.close()
+    again.close(0)
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
-    journal.close()
+    journal.close(0)
 
 
 def test_a_log_that_was_replaced_by_that_of_another_supervisor_is_refused(tmp_path: Path) -> None:
@@ -284,9 +287,9 @@ def test_a_log_that_was_replaced_by_that_of_another_supervisor_is_refused(tmp_pa
         journal, _found = opened(tmp_path / name)
         for number in range(9):
             journal.write(end(f"{name}-{number}"))
-        journal.close()
+        journal.close(0)
         again, _found = opened(tmp_path / name)  # the index takes everything
-        again.close()
+        again.close(0)
     (tmp_path / "one" / "log").write_bytes((tmp_path / "other" / "log").read_bytes() * 2)
     with pytest.raises(BrokenChain, match="this is another log") as found:
         opened(tmp_path / "one")
@@ -316,7 +319,7 @@ def test_the_calls_that_were_killed_are_found_among_many_that_were_not(tmp_path:
     journal.give_up()
     again, found = opened(tmp_path)
     assert set(found) == {"call-7", "call-250", "call-8"}
-    again.close()
+    again.close(0)
 
 
 def test_an_index_that_cannot_be_filled_for_a_while_is_filled_later(tmp_path: Path) -> None:
@@ -333,6 +336,6 @@ def test_an_index_that_cannot_be_filled_for_a_while_is_filled_later(tmp_path: Pa
     assert "index" in failure
     while journal.failure:
         time.sleep(0.05)
-    journal.close()
+    journal.close(0)
     reader = JournalReader(tmp_path / "log", tmp_path / "index")
     assert reader.verify().number == 2 + written

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.helpers import PATIENCE_S
 
-from toolcell.store.journal.chain import entries
+from toolcell.store.journal.entries import entries
 
 PROGRAM = """
 import sys

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from toolcell import UsageError
-from toolcell.store.journal.chain import BrokenChain
+from toolcell.store.journal.entries import BrokenChain
 from toolcell.store.journal.reading import JournalReader
 
 from .records import end, opened
@@ -20,7 +20,7 @@ def test_records_that_the_index_does_not_have_come_from_the_log(tmp_path: Path) 
     journal, _found = opened(tmp_path)
     for name in ("a", "b", "c"):
         journal.write(end(name))
-    journal.close()
+    journal.close(0)
     reader = JournalReader(tmp_path / "log", tmp_path / "no index")
     found = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=10)
     assert [record.call_id for _number, record in found] == ["a", "b", "c"]
@@ -33,7 +33,7 @@ def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) ->
     journal.write(end("a"))
     first = JournalReader(tmp_path / "log", tmp_path / "index").verify()
     journal.write(end("b"))
-    journal.close()
+    journal.close(0)
     reader = JournalReader(tmp_path / "log", tmp_path / "index")
     known = reader.verify(first)
     last = list(reader.entries())[-2]
@@ -53,9 +53,9 @@ def test_verify_compares_the_index_with_the_log(tmp_path: Path) -> None:
     """`audit list` and `audit show` read the index."""
     journal, _found = opened(tmp_path)
     journal.write(end("a"))
-    journal.close()
+    journal.close(0)
     again, _found = opened(tmp_path)
-    again.close()
+    again.close(0)
     reader = JournalReader(tmp_path / "log", tmp_path / "index")
     reader.verify()
     with closing(sqlite3.connect(tmp_path / "index", isolation_level=None)) as database:
@@ -76,7 +76,7 @@ def reader(tmp_path: Path) -> Iterator[JournalReader]:
     journal, _found = opened(tmp_path)
     for name in ("a", "b"):
         journal.write(end(name))
-    journal.close()
+    journal.close(0)
     again, _found = opened(tmp_path)  # the index takes everything
     again.write(end("c"))
     again._log.close()

@@ -14,8 +14,8 @@ import pytest
 from tests.helpers import PATIENCE_S
 
 from toolcell.store.journal import RecentJournal, Record
-from toolcell.store.journal.chain import BrokenChain, Head, entry_of, new_packer
 from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.journal.entries import BrokenChain, Head, entry_of, new_packer
 from toolcell.store.journal.log import SEGMENTS, JournalFull, JournalLog
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.journal.segments import KIND, LogFile, closed_segments
@@ -253,6 +253,7 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
 
     first = journal()
     first.open()
+    first.begin(0)
     first.write(Record("approval", "s", "paid", {"request": "r", "used": True}))
     first.intend(Record("intent", "s", "killed", {"tool": "t", "placement": "cell", "grants": []}))
     first.intend(Record("intent", "s", "acted", {"tool": "t", "placement": "cell", "grants": []}))
@@ -277,8 +278,10 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
     assert kept[5][0] > 100
     again = journal()
     again.open()
-    assert again.used_approvals() == {"r"} and not again.has_gap
-    again.close()
+    again.begin(0)
+    with closing(again.past()) as past:
+        assert past.approvals().used == {"r"} and not again.has_gap
+    again.close(0)
     found = [each.record for each in JournalReader(tmp_path / "log", tmp_path / "index").entries()]
     ends = [(each.call_id, each.data["outcome"]) for each in found if each.data.get("error") == "interrupted"]
     assert sorted(ends) == [("acted", "outcome unknown"), ("killed", "finished")], "an effect is not forgotten"
@@ -287,6 +290,7 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
         (tmp_path / f"index{end}").unlink(missing_ok=True)
     last = journal()
     last.open()
+    last.begin(0)
     assert last.has_gap, "the approvals of removed segments are lost"
     (tmp_path / "index").write_bytes(b"damaged" * 1000)
     last.write(record(201))
@@ -294,10 +298,11 @@ def test_the_index_is_filled_from_all_segments_and_forgets_the_removed_ones(tmp_
     while "removed segments" not in last.failure and time.monotonic() < until:
         time.sleep(0.1)
     assert "start the supervisor again" in last.failure
-    last.close()
+    last.close(0)
     last = journal()
     last.open()
+    last.begin(0)
     assert last.has_gap
-    last.close()
+    last.close(0)
     JournalReader(tmp_path / "log", tmp_path / "index").verify()
     assert rows()[0][0] > 100

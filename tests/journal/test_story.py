@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolcell import Record
-from toolcell.store.journal.story import line_of, runs_of, story_of, time_of
+from toolcell.store.journal.narrative import line_of, runs_of, story_of, time_of
 
 from .records import HOSTILE
 

@@ -11,8 +11,8 @@ import pytest
 
 from toolcell import Approvals, UsageError
 from toolcell.cli.audit import directory_of
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.directory import VERSION
+from toolcell.store.directory import StateDirectory
+from toolcell.store.migrations import VERSION
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_there_is_one_writer_at_a_time(state: StateDirectory) -> None:
 def test_a_fork_that_outlives_the_supervisor_keeps_nobody_out(state: StateDirectory) -> None:
     program = (
         "import os, sys, time\n"
-        "from toolcell.store.state import StateDirectory\n"
+        "from toolcell.store.directory import StateDirectory\n"
         "state = StateDirectory(sys.argv[1])\n"
         "state.open_to_write()\n"
         "child = os.fork()\n"
@@ -132,7 +132,7 @@ def test_a_monitor_that_looks_all_the_time_keeps_no_supervisor_out(state: StateD
     state.path.mkdir(mode=0o700)
     program = (
         "import sys\n"
-        "from toolcell.store.state import StateDirectory\n"
+        "from toolcell.store.directory import StateDirectory\n"
         "state = StateDirectory(sys.argv[1])\n"
         "print(state.is_written(), flush=True)\n"
         "while True: state.is_written()\n"
@@ -159,9 +159,7 @@ def test_who_removes_the_file_lock_lets_no_second_writer_in(state: StateDirector
 def test_a_key_that_is_half_made_is_nobodys(state: StateDirectory) -> None:
     """Many processes may ask for the key at the same time, and each has the same one."""
     state.open_to_write()
-    program = (
-        "import sys; from toolcell.store.state import StateDirectory; print(StateDirectory(sys.argv[1]).key().hex())"
-    )
+    program = "import sys; from toolcell.store.directory import *; print(StateDirectory(sys.argv[1]).key().hex())"
     command = [sys.executable, "-c", program, str(state.path)]
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     assert len({run.communicate()[0] for run in runs}) == 1 and {run.returncode for run in runs} == {0}

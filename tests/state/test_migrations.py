@@ -1,6 +1,7 @@
 """A state directory of version 1, made with the code of that version, is migrated, and nothing in it is lost."""
 
 import sqlite3
+import tarfile
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -13,9 +14,9 @@ from tests.helpers import PATIENCE_S
 from toolcell import Approvals, Approved, PermissionTier, Preview, SessionKind, UsageError, tool
 from toolcell.store.approvals import ApprovalRequest
 from toolcell.store.approvals.store import Unusable
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.directory import VERSION
+from toolcell.store.migrations import VERSION
 from toolcell.supervisor import Supervisor
 
 VERSION_1 = Path(__file__).with_name("version1")
@@ -88,7 +89,7 @@ async def test_a_supervisor_migrates_it_and_goes_on_with_it(old: Path, tmp_path:
         assert supervisor.approvals.covering(replace(asked(3), ancestors=("bob",))) is None, "of some ann's, not of his"
         supervisor.approvals.approve("pending")
     directory = StateDirectory(old)
-    reader = JournalReader(directory.log, directory.database)
+    reader = JournalReader(directory.log, directory.index)
     ends = {each.record.call_id: each.record.data["error"] for each in reader.entries() if each.record.kind == "call"}
     assert ends == {"ended": None, "killed": "interrupted"}
     deadline = time.monotonic() + PATIENCE_S
@@ -123,19 +124,21 @@ def test_a_request_that_was_edited_to_be_too_deep_stops_no_migration(old: Path) 
         assert approvals.pending() == []
 
 
-def test_who_puts_rows_of_version_1_back_has_no_edited_state_signed(old: Path) -> None:
-    """Version 1 did not sign that an answer was used. Its signatures name no version, so a row of version 2 does not
-    pass for one of version 1."""
-    directory = StateDirectory(old)
-    directory.open_to_write()
-    directory.close()
-    with closing(sqlite3.connect(directory.approvals, isolation_level=None)) as database:
-        database.execute("UPDATE requests SET used_at = NULL WHERE id = 'used'")
+def test_who_puts_rows_of_version_1_back_has_no_edited_state_signed(tmp_path: Path) -> None:
+    """Version 1 did not sign that an answer was used. Its signatures name no version, so a row of a later version does
+    not pass for one of version 1."""
+    state = tmp_path / "later"
+    with tarfile.open(VERSION_1.with_name("version4.tar.xz")) as made:
+        made.extractall(state, filter="data")
+    state.chmod(0o700)
+    with closing(sqlite3.connect(state / "approvals.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE requests SET withdrawn_at = NULL")
         database.execute("ALTER TABLE requests DROP COLUMN state_signature")
         database.execute("ALTER TABLE standing DROP COLUMN state_signature")
         database.execute("ALTER TABLE standing DROP COLUMN revoked_at")
-    (old / "version").write_text("1\n")
+    (state / "version").write_text("1\n")
+    directory = StateDirectory(state)
     directory.open_to_write()
     directory.close()
-    with Approvals.open(old) as approvals:
-        assert approvals.get("used").state == "invalid"
+    with Approvals.open(state) as approvals:
+        assert {entry.state for entry in approvals.all()} == {"invalid"} and approvals.standing() == []

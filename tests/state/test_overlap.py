@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.store.state.overlap import links_to, overlaps
+from toolcell.store.overlap import links_to, overlaps
 
 IN_A_NAMESPACE = """
 import ctypes, os, sys
 from pathlib import Path
-from toolcell.store.state import StateDirectory
+from toolcell.store.directory import StateDirectory
 from toolcell.errors import UsageError
 libc = ctypes.CDLL(None, use_errno=True)
 def call(result):

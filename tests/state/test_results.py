@@ -1,42 +1,51 @@
 """The store of results: what a call means that had no result when its supervisor was killed."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from toolcell.store.state.results import KeptCall, Kind, ResultStore
+from toolcell.store.database import Database
+from toolcell.store.journal import Record
+from toolcell.store.results import KeptCall, Kind, ResultStore
+from toolcell.store.schema import CALLS, STATE
 
 INTERRUPTED = {"error": "interrupted", "outcome": "outcome unknown"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[ResultStore]:
-    with closing(ResultStore(tmp_path / "results.sqlite")) as opened:
-        yield opened
+def claims() -> list[Record]:
+    return []
+
+
+@pytest.fixture
+def store(tmp_path: Path, claims: list[Record]) -> Iterator[ResultStore]:
+    def claim(record: Record) -> int:
+        claims.append(record)
+        return len(claims)
+
+    with closing(Database(tmp_path / "state.sqlite", b"k" * 32, STATE)) as database:
+        yield ResultStore(database, claim)
 
 
 @pytest.mark.parametrize("kind", ["key", "task"])
 @pytest.mark.parametrize(
-    ("end", "began_ago_s", "outcome"),
+    ("end", "is_known", "outcome"),
     [
-        (None, -60.0, "not started"),
-        (None, 60.0, "outcome unknown"),  # the segment that had its end may have been removed
-        (INTERRUPTED, 60.0, "outcome unknown"),
-        ({"error": "interrupted", "outcome": "not started"}, 60.0, "not started"),
-        ({"error": None}, -60.0, "outcome unknown"),
+        (None, True, "not started"),
+        (None, False, "outcome unknown"),  # the segment that had its end may have been removed
+        (INTERRUPTED, False, "outcome unknown"),
+        ({"error": "interrupted", "outcome": "not started"}, False, "not started"),
+        ({"error": None}, True, "outcome unknown"),
     ],
 )
 def test_a_call_that_the_journal_does_not_know_is_free_only_if_the_journal_reaches_back_to_it(
-    store: ResultStore, kind: Kind, end: Mapping[str, object] | None, began_ago_s: float, outcome: str
+    store: ResultStore, kind: Kind, end: Mapping[str, object] | None, is_known: bool, outcome: str
 ) -> None:
-    call = KeptCall(kind, "s", "k", "asked", "c", None)
-    store.begin(call)
-    (begun,) = store.begun()
-    assert abs(begun.at - time.time()) < 60
-    store.settle(begun, end, begun.at + began_ago_s)
+    begun = store.begin(KeptCall(kind, "s", "k", "asked", "c"))
+    assert store.begun() == [begun] and begun.mark == 1
+    store.settle(begun, end, is_known=is_known)
     found = store.find(kind, "s", "k")
     if kind == "key" and outcome == "not started":
         assert found is None
@@ -58,9 +67,34 @@ def test_a_call_that_the_journal_does_not_know_is_free_only_if_the_journal_reach
     ],
 )
 def test_a_lost_result_says_how_the_call_ended(store: ResultStore, end: Mapping[str, object], said: str) -> None:
-    store.begin(KeptCall("task", "s", "k", "asked", "c", None))
-    (begun,) = store.begun()
-    store.settle(begun, end, begun.at)
+    begun = store.begin(KeptCall("task", "s", "k", "asked", "c"))
+    store.settle(begun, end, is_known=True)
     found = store.find("task", "s", "k")
     assert found is not None and found.result is not None and found.result.error is not None
     assert said in found.result.error.message
+
+
+@pytest.mark.parametrize(
+    ("end", "is_free"),
+    [
+        (None, True),
+        ({"error": None}, False),
+        (INTERRUPTED, False),
+        ({"error": "execution", "outcome": "finished"}, True),
+        ({"error": "cancelled", "outcome": "not started"}, True),
+    ],
+)
+def test_a_claim_whose_row_was_lost_is_kept_again_unless_its_key_is_free(
+    store: ResultStore, claims: list[Record], end: Mapping[str, object] | None, is_free: bool
+) -> None:
+    for key in ("lost", "freed", "there"):
+        store.begin(KeptCall("key", "s", key, "asked", key))
+    store.forget(KeptCall("key", "s", "freed", "asked", "freed"))
+    store._database.remove(CALLS, "id = 'lost'")  # pyright: ignore[reportPrivateUsage]
+    found = store.heal(list(enumerate(claims, 1)), 0, lambda _call: end)
+    assert found == (0 if is_free else 1)
+    lost = store.find("key", "s", "lost")
+    assert (lost is None) is is_free and store.find("key", "s", "freed") is None
+    if lost is not None:
+        assert lost.result is not None and lost.result.error is not None and lost.is_of("asked")
+        assert "its result was lost" in lost.result.error.message and lost.result.error.outcome == "outcome unknown"

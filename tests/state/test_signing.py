@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.store.state.signing import Signer
+from toolcell.store.database import Signer
 
 SIGNER = Signer(b"k" * 32)
 

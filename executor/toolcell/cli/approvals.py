@@ -14,13 +14,15 @@ import click
 from toolcell.errors import UsageError
 from toolcell.store.approvals import ApprovalEntry, ApprovalRequest, Approvals, StandingApproval
 from toolcell.store.approvals.request import to_data
-from toolcell.store.journal.cures import cure_of
-from toolcell.store.journal.story import time_of
+from toolcell.store.cures import cure_of
+from toolcell.store.database import is_damage
+from toolcell.store.directory import DATABASE
+from toolcell.store.journal.narrative import time_of
 from toolcell_tools.preview import SUMMARY_CHARS, Preview, argument_lines, fitted, printable, written
 
 from .audit import directory_of
 
-_DAMAGED = "Restore a copy of it, or move it away: its requests are then forgotten, and calls ask anew."
+_DAMAGED = "Start the supervisor, which keeps what can be read, or restore a copy."
 SHORT = 12
 """How many characters of an id a list shows. They are enough for the other commands."""
 
@@ -95,8 +97,8 @@ def guarded(run: Callable[[], None]) -> int:
     try:
         run()
     except sqlite3.Error as error:
-        cure = _DAMAGED if type(error) is sqlite3.DatabaseError else cure_of(error)
-        click.echo(printable(f"approvals.sqlite cannot be used: {error}. {cure}"), err=True)
+        cure = _DAMAGED if is_damage(error) else cure_of(error)
+        click.echo(printable(f"{DATABASE} cannot be used: {error}. {cure}"), err=True)
         return 2
     except (UsageError, OSError) as error:
         click.echo(printable(str(error)), err=True)

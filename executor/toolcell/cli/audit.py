@@ -9,11 +9,11 @@ import click
 
 from toolcell.errors import UsageError
 from toolcell.rules.toml.load import load_config
-from toolcell.store.journal.chain import BrokenChain, Head
+from toolcell.store.directory import StateDirectory
+from toolcell.store.journal.entries import BrokenChain, Head
 from toolcell.store.journal.journal import Record
+from toolcell.store.journal.narrative import line_of, story_of
 from toolcell.store.journal.reading import JournalReader, Numbered, Wanted
-from toolcell.store.journal.story import line_of, story_of
-from toolcell.store.state import StateDirectory
 from toolcell_tools.preview import counted, printable
 
 
@@ -30,7 +30,7 @@ def directory_of(state: str | None) -> StateDirectory:
 def reader_of(state: str | None) -> JournalReader:
     """The reader of a state directory's journal. Raises UsageError."""
     directory = directory_of(state)
-    return JournalReader(directory.log, directory.database)
+    return JournalReader(directory.log, directory.index)
 
 
 def show_list(state: str | None, *, kind: str | None, session: str | None, last: int, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolcell.errors import UsageError
-from toolcell.store.journal.story import agent_in
+from toolcell.store.journal.narrative import agent_in
 from toolcell_tools.preview import counted, printable
 
 from .audit import directory_of

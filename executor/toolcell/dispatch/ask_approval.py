@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -35,12 +36,14 @@ from toolcell.store.approvals import (
 from toolcell.store.approvals.store import Unusable
 from toolcell.store.journal import Record
 from toolcell.store.journal.arguments import arguments_for_journal
+from toolcell.store.journal.durable import given_back
 from toolcell.wire.budget import REQUEST_COST, Charge
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
 from toolcell_tools.interrupts import Guard
 from toolcell_tools.preview import Preview, printable
+from toolcell_tools.result import ToolResult
 
 from .call_context import CallContext
 from .call_errors import closed, error_of
@@ -50,9 +53,15 @@ from .serving import SessionRun, in_pool
 _log = logging.getLogger("toolcell.approval")
 POLL_S: Final = 0.1
 """How often a waiting call looks for an answer in the store."""
+WITHDRAW_S: Final = 15.0
+"""The most seconds that the end of a session waits until its requests are withdrawn: their file system may hang."""
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
 PREVIEW_WALL_S = 5.0
+TAKEN: Final[ContextVar[tuple[str, ...]]] = ContextVar("approvals that the present call has taken", default=())
+"""The requests whose approvals the present call has taken, until it begins."""
+_KEPT_BACK: Final = frozenset({"validation", "permission_denied"})
+"""The errors of a call that would end in the same way with the same approval again."""
 
 
 class _Ending(NamedTuple):
@@ -178,6 +187,8 @@ async def _answer(
         kept = await submitted(context, request, declaration)
         try:
             is_earlier = kept.id != request.id  # the same call asked before, and ended without the answer
+            if is_earlier and (await in_thread(partial(store.get, kept.id))).state != "pending":
+                approver = None  # the answer is there: nobody is asked again
             record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
             show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
@@ -237,7 +248,21 @@ def record_approval(
         data["expires_at"] = standing.expires_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
+    if used and answer.startswith(("approved", "confirmed")):
+        TAKEN.set((*TAKEN.get(), request.id))
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
+
+
+def settle(context: CallContext, result: ToolResult | None) -> None:
+    """Give the approvals back that a call has taken, if it has ended and did not begin. `result` is None if its caller
+    has gone."""
+    requests, error = TAKEN.get(), None if result is None else result.error
+    TAKEN.set(())
+    if result is not None and (error is None or error.outcome != "not started" or error.kind in _KEPT_BACK):
+        return
+    for request in requests:
+        context.services.journal.write(given_back(context.caller.id, context.call_id, request))
+        context.services.approvals().note_unused(request)
 
 
 def show(context: CallContext, text: str) -> None:
@@ -283,18 +308,18 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
     """Withdraw the question of a session that was closed. One of a suspended session stays."""
     if store.is_ending or life.state is SessionState.SUSPENDED:
         return
-    with anyio.CancelScope(shield=True):
+    with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
-            await in_thread(partial(store.withdraw, id))
+            await in_thread(partial(store.withdraw, id), abandon=True)
         except (NoThread, UsageError):  # the answer came in this moment, and nobody will use it
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
 async def withdraw_closed(store: Approvals) -> None:
     """Withdraw the requests of closed sessions, also while the supervisor ends."""
-    with anyio.CancelScope(shield=True):
+    with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
-            await in_thread(store.withdraw_closed)
+            await in_thread(store.withdraw_closed, abandon=True)
         except (NoThread, UsageError):
             _log.exception("the requests for approval of a closed session are not withdrawn")
 

@@ -10,8 +10,8 @@ from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import REDACTED, Redaction, secrets_in, without_secrets
 from toolcell.store.journal import Record
 from toolcell.store.journal.arguments import arguments_for_journal
-from toolcell.store.journal.chain import SharedFacts
 from toolcell.store.journal.durable import DurableJournal
+from toolcell.store.journal.entries import SharedFacts
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import SandboxUnavailable, ToolError
 from toolcell_tools.result import ToolResult

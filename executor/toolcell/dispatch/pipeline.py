@@ -16,6 +16,7 @@ from toolcell.rules.call import ToolCall
 from toolcell.rules.policy import Explanation
 from toolcell.store.approvals import ApprovalRequest
 from toolcell.telemetry.tracing import Telemetry
+from toolcell.wire.budget import Charge
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.interrupts import Guard, pass_on
 from toolcell_tools.result import ToolResult
@@ -94,15 +95,21 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if type(valid) is not Valid:  # isinstance() of a model takes ten times as long
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration)
-    if not valid.bytes:
-        return await _after_validation(context, offer, call, valid.packed)
-    charge = held(services, caller, valid.bytes)
-    if isinstance(charge, ErrorBase):
-        return refused(context, call, tool, charge)
+    charge: Charge | None = None
+    if valid.bytes:
+        counted = held(services, caller, valid.bytes)
+        if isinstance(counted, ErrorBase):
+            return refused(context, call, tool, counted)
+        charge = counted
+    result: ToolResult | None = None
     try:
-        return await _after_validation(context, offer, call, valid.packed)
+        result = await _after_validation(context, offer, call, valid.packed)
+        return result
     finally:
-        charge.release()
+        if charge is not None:
+            charge.release()
+        if ask_approval.TAKEN.get():
+            ask_approval.settle(context, result)
 
 
 async def _after_validation(context: CallContext, offer: Offer, call: ToolCall, packed: bytes | None) -> ToolResult:

@@ -18,7 +18,7 @@ from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describe
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
 from toolcell.sessions.workspace_identity import NOWHERE, DirectoryIdentity
-from toolcell.store.journal.chain import SharedFacts
+from toolcell.store.journal.entries import SharedFacts
 from toolcell.wire.frames import Field
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability

@@ -4,6 +4,7 @@ import time
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
+from toolcell.dispatch.ask_approval import TAKEN
 from toolcell.pool.run import Outcome, Used
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction
@@ -100,6 +101,9 @@ async def in_cell(
                 context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
             run.abandon(watch)
             raise
+        finally:
+            if run.started_at and TAKEN.get():
+                TAKEN.set(())  # it has begun, so its approvals are used up
         if outcome.ending != "moved" or submissions >= MOST_SUBMISSIONS:
             return Ran(route, outcome, run.used, secrets, run, watch, "")
         submissions += 1  # the workspace is another directory now

@@ -31,10 +31,10 @@ from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.tree import SessionLife
 from toolcell.sessions.web_access import RuledWeb, SeenLinks
 from toolcell.store.approvals import AnyApprover, Approvals
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal
 from toolcell.store.journal.durable import DurableJournal
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.results import ResultStore
+from toolcell.store.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import Capability, SessionKind

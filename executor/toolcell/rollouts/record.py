@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from pydantic import ValidationError
 
 from toolcell.errors import UsageError
+from toolcell.store.database import connect, transaction
 from toolcell.wire import forks
 
 from .trajectory import AttemptKey, RolloutTask, Trajectory, digest_of
@@ -71,13 +72,8 @@ class RolloutRecord:
         forks.register(self)
 
     def _opened(self) -> sqlite3.Connection:
-        database = sqlite3.connect(
-            self.path, isolation_level=None, check_same_thread=False, factory=forks.FileConnection
-        )
+        database = connect(self.path)  # synchronous: a trajectory has cost minutes of a model
         try:
-            self.path.chmod(0o600)
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")  # a trajectory has cost minutes of a model
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
                 raise UsageError(
@@ -112,9 +108,8 @@ class RolloutRecord:
                     f"The task {id!r} has other data than in the record {str(self.path.parent)!r}. Give it another id, "
                     "or use another record."
                 )
-        self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR IGNORE INTO tasks VALUES (?, ?)", new)
-        self._database.execute("COMMIT")
+        with transaction(self._database):
+            self._database.executemany("INSERT OR IGNORE INTO tasks VALUES (?, ?)", new)
 
     def attempts(self) -> dict[AttemptKey, KeptAttempt]:
         """The attempts that have begun."""

@@ -31,7 +31,7 @@ from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import as_offered, profile_of
 from toolcell.sessions.tree import SessionLife
 from toolcell.store.journal import Record
-from toolcell.store.state.sessions import KeptSession
+from toolcell.store.sessions import KeptSession
 from toolcell.workplaces.workspace_return import WorkspaceReturn
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

@@ -3,10 +3,9 @@
 import logging
 import math
 import os
-import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
@@ -38,8 +37,10 @@ from toolcell.rules.limits import UsageLimits, UsageMeter
 from toolcell.rules.pages import SEEN
 from toolcell.rules.profile import Profile
 from toolcell.rules.redaction import SessionSecrets
+from toolcell.runtime.leftovers import begin_record
 from toolcell.runtime.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.runtime.status import overview
+from toolcell.runtime.suspended import kept_of, opening_of_kept, restore
 from toolcell.sessions import tree
 from toolcell.sessions.broker import MEMORY_ON_NODES, WEB_ON_NODES
 from toolcell.sessions.changes import WorkspaceChanges
@@ -54,13 +55,11 @@ from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.web_access import SeenLinks
 from toolcell.store.approvals import AnyApprover, Approvals, Approver
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal, Record
-from toolcell.store.journal.chain import BrokenChain
-from toolcell.store.journal.durable import DurableJournal
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.problems import unusable_state
-from toolcell.store.state.results import ResultStore
-from toolcell.store.state.sessions import KeptSession, SessionStore
+from toolcell.store.results import ResultStore
+from toolcell.store.sessions import KeptSession, SessionStore
+from toolcell.store.state import OpenState
 from toolcell.telemetry import Metrics
 from toolcell.wire import forks
 from toolcell.workplaces.record import RunRecord
@@ -72,8 +71,6 @@ from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
 
 from .core import SessionCore, report_refused
-from .keeping import kept_of, opening_of_kept, restore
-from .past import begin_record
 from .settings import Settings
 from .status_file import keep_status
 from .tasks import CallTask, CallTasks
@@ -117,11 +114,9 @@ class Runtime:
         self._pool: CallPool | None = None
         self._services: Services | None = None
         self.is_entered = False
-        self._durable: DurableJournal | None = None
+        self._state: OpenState | None = None
         self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
-        self._results: ResultStore | None = None
-        self._kept: SessionStore | None = None
         self.tasks = CallTasks()
         forks.register(self)
 
@@ -156,7 +151,7 @@ class Runtime:
         shared."""
         if self.life.state not in ("new", "over"):
             self.life.let_go()
-            self._pool = self._approvals = self._results = self._kept = self._durable = None
+            self._pool = self._approvals = self._state = None
             for session in self._sessions.values():
                 session.life.closed = True
 
@@ -190,6 +185,14 @@ class Runtime:
                 raise self.life.why_not()
             self._approvals = Approvals()
         return self._approvals
+
+    @property
+    def _results(self) -> ResultStore | None:
+        return None if self._state is None else self._state.results
+
+    @property
+    def _kept(self) -> SessionStore | None:
+        return None if self._state is None else self._state.sessions
 
     def task(self, id: str) -> CallTask:
         """The task with this id. Raises UsageError."""
@@ -256,7 +259,7 @@ class Runtime:
             write=self.journal.write,
             allow_missing=self.settings.allow_missing,
             quarantine=self.settings.quarantine,
-            is_durable=self._durable is not None,
+            is_durable=self._state is not None,
             on_session_lost=self._fail_session,
             tell_saved=partial(setattr, self.overflow, "on_saved"),
         )
@@ -272,39 +275,9 @@ class Runtime:
         state = self.settings.state_directory
         if state is None:
             return
-        try:
-            self._require_apart(state)
-            state.open_to_write()
-            self._results = ResultStore(state.results)
-            self._kept = SessionStore(state.sessions, state.key())
-            self._durable = DurableJournal(
-                state.log,
-                state.database,
-                self.settings.journal,
-                (self._results.sync,),
-                self.settings.journal_bytes or 0,
-            )
-            begun = self._results.begun()
-            ends = self._durable.open((each.session_id, each.call_id) for each in begun)
-            for each in begun:
-                self._results.settle(each, ends.get((each.session_id, each.call_id)), self._durable.since)
-            used, ended = self._durable.used_approvals(), self._durable.ended_approvals()
-            self._approvals = Approvals(state.approvals, state.key(), used=used, ended=ended)
-            if self._durable.has_gap and (number := self._approvals.end_answers()):
-                _log.warning("the journal has lost which approvals were used: %d of them are withdrawn", number)
-        except BaseException as error:
-            if self._durable is not None:
-                self._durable.give_up()
-            for store in (self._results, self._kept):
-                if store is not None:
-                    store.close()
-            self._durable = self._results = self._kept = None
-            state.close()
-            if isinstance(error, (OSError, sqlite3.Error, BrokenChain)):
-                raise UsageError(unusable_state(state, error)) from error
-            raise
-        self.journal = self._durable
-        self._record_ended_approvals()
+        self._require_apart(state)
+        self._state = OpenState(state, self.settings.journal, self.settings.journal_bytes or 0)
+        self.journal, self._approvals = self._state.journal, self._state.approvals
 
     def _require_apart(self, state: StateDirectory) -> None:
         """Raise UsageError if the state directory is where each cell could see it, or files of cells are moved to."""
@@ -317,35 +290,19 @@ class Runtime:
         if self.settings.quarantine is not None:
             state.require_apart(str(self.settings.quarantine), "the quarantine")
 
-    def _record_ended_approvals(self) -> None:
-        """Record the approvals that somebody has withdrawn or revoked. Then an earlier row that is put back into the
-        store is not valid."""
-        if self._approvals is None or self._durable is None:
-            return
-        for id, how, (session_id, call_id, tool) in self._approvals.newly_ended():
-            data = {"event": how, "tool": tool, "request": id, "answer": how}
-            self._durable.write(Record("approval", session_id, call_id, data))
-
     def _overview(self) -> dict[str, Any]:
-        self._record_ended_approvals()
+        if self._state is not None:
+            self._state.record_ended_approvals()
         return overview(self.services, self._sessions.values())
 
     def _close_state(self) -> None:
-        with suppress(UsageError):  # the next supervisor finds them
-            self._record_ended_approvals()
-        if self._approvals is not None:
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
+            self.journal = self.settings.journal
+        elif self._approvals is not None:
             self._approvals.close()
-            self._approvals = None
-        if self._results is not None:
-            self._results.close()
-            self._results = None
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
-        if self._durable is not None and self.settings.state_directory is not None:
-            self._durable.close()
-            self.settings.state_directory.close()
-            self._durable, self.journal = None, self.settings.journal
+        self._approvals = None
 
     def _new_services(self, pool: CallPool) -> Services:
         settings = self.settings
@@ -354,7 +311,7 @@ class Runtime:
             pool=pool,
             reactor=self.life.reactor,
             journal=self.journal,
-            durable=self._durable,
+            durable=None if self._state is None else self._state.journal,
             state=settings.state_directory,
             metrics=self.metrics,
             shipments=self.shipments,
@@ -514,8 +471,8 @@ class Runtime:
                 raise
             data["event"] = "resumed"
         services.journal.write(Record("session", id, data=data))
-        if opening.session_id and self._durable is not None:
-            core.prefix = f"{id}-{self._durable.head.number}"  # an earlier session of this id has other calls
+        if opening.session_id and self._state is not None:
+            core.prefix = f"{id}-{self._state.journal.head.number}"  # an earlier session of this id has other calls
         return core
 
     async def close_all(
@@ -550,10 +507,10 @@ class Runtime:
 
     def keep(self, session: SessionCore) -> None:
         """Write a suspended session to the state directory, if there is one. Raises UsageError."""
-        if self._kept is None:
+        if self._state is None:
             return
         try:
-            self._kept.keep(kept_of(session))
+            self._state.keep_session(kept_of(session))
         except UsageError as error:
             id = session.caller.id
             raise UsageError(f"The session {id} is suspended, but not kept for a restart: {error}") from error

@@ -24,8 +24,8 @@ from toolcell.rules.options import PlainOptions
 from toolcell.rules.policy import PROJECT, Policy, StricterPolicy
 from toolcell.rules.profile import Profile
 from toolcell.rules.toml import Config
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal, RecentJournal
-from toolcell.store.state import StateDirectory
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.outside_cells import ProviderTool

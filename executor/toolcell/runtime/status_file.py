@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio
 
 from toolcell.backends.threads import in_thread
+from toolcell.store.files import OpenDirectory, write_file
 
 EACH_S: Final = 1.0
 _log = logging.getLogger("toolcell")
@@ -20,12 +21,12 @@ _log = logging.getLogger("toolcell")
 async def keep_status(path: Path, status: Callable[[], dict[str, Any]]) -> None:
     """Write the status into the file once a second, until cancelled. A failure is logged once. The
     directory is opened once: if it is moved, its old path may belong to another supervisor."""
-    directory, failed = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), False
+    directory, failed = OpenDirectory(path.parent), False
     try:
         while True:
             try:
                 text = json.dumps({"at": time.time(), "pid": os.getpid(), **status()}, default=str)
-                await in_thread(partial(_replace, directory, path.name, text))
+                await in_thread(partial(_replace, directory, path.name, text), abandon=True)  # a file system may hang
                 failed = False
             except Exception:  # such as a full disk; the supervisor works on without a status
                 if not failed:
@@ -33,13 +34,11 @@ async def keep_status(path: Path, status: Callable[[], dict[str, Any]]) -> None:
                 failed = True
             await anyio.sleep(EACH_S)
     finally:
-        os.close(directory)
+        directory.close()
 
 
-def _replace(directory: int, name: str, text: str) -> None:
+def _replace(directory: OpenDirectory, name: str, text: str) -> None:
     beside = f".{name}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with open(os.open(beside, flags, 0o600, dir_fd=directory), "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o600)  # the file may be left from before
-        file.write(text)
-    os.replace(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    with directory as fd:
+        write_file(beside, text.encode("utf-8", "replace"), at=fd, durable=False)
+        os.replace(beside, name, src_dir_fd=fd, dst_dir_fd=fd)

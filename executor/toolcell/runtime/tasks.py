@@ -10,9 +10,9 @@ import anyio
 
 from toolcell.errors import UsageError
 from toolcell.sessions.idempotency import digest_of_call, json_of, size_of_result
-from toolcell.store.journal.cures import told
-from toolcell.store.state.directory import RESULTS
-from toolcell.store.state.results import KeptCall, ResultStore
+from toolcell.store.cures import told
+from toolcell.store.directory import DATABASE
+from toolcell.store.results import KeptCall, ResultStore
 from toolcell.wire.budget import MIB, oldest_beyond
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
@@ -147,10 +147,10 @@ class CallTasks:
             if (earlier.asked, earlier.session_id) != (digest, session_id):
                 raise UsageError(f"There is another task with the id {id!r}. Choose another id.")
             return earlier, False
-        kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id, None)
+        kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id)
         if store is not None:
-            with told(RESULTS):
-                store.begin(kept)
+            with told(DATABASE):
+                kept = store.begin(kept)
         task = self._tasks[id] = CallTask(kept)
         return task, True
 
@@ -159,7 +159,7 @@ class CallTasks:
         read."""
         found = self._tasks.get(id)
         if found is None and store is not None:
-            with told(RESULTS):
+            with told(DATABASE):
                 kept = store.find("task", "", id)
             if kept is not None and kept.result is not None:
                 return CallTask(kept)

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell.errors import UsageError
-from toolcell.store.journal.cures import cure_of
-from toolcell.store.state.results import KeptCall, ResultStore
-from toolcell.wire.budget import MIB, is_beyond, memory_of, oldest_beyond
+from toolcell.store.cures import cure_of
+from toolcell.store.results import KeptCall, ResultStore
+from toolcell.wire.budget import MIB, is_beyond, memory_of
 from toolcell_tools.errors import Cancelled, SandboxUnavailable, Timeout
 from toolcell_tools.result import ToolResult
 
@@ -61,6 +61,8 @@ class IdempotentCalls:
         self._session_id = session_id
         self._store = store
         self._known: dict[str, _Known] = {}
+        self._sizes: dict[str, int] = {}  # the bytes of the results in `_known`, the oldest first
+        self._bytes = 0
         self._live: _Live = {} if store is None else _live.setdefault(store, {})
 
     async def once(
@@ -88,16 +90,16 @@ class IdempotentCalls:
                 await known.ended.wait()
             if not known.ended.is_set():
                 return self._still_runs(call_id, wait_s)
-        kept = KeptCall("key", self._session_id, key, digest, call_id, None)
+        kept = KeptCall("key", self._session_id, key, digest, call_id)
         try:
-            earlier = None if self._store is None else self._store.begun_or_kept(kept)
-        except sqlite3.Error as error:  # a full disk, for example
+            begun = kept if self._store is None else self._store.begin(kept)
+        except (sqlite3.Error, OSError) as error:  # a full disk, for example
             return self._unkept(call_id, error)
-        if earlier is not None:
-            if earlier.asked != kept.asked:
-                raise _another(key)
-            if earlier.result is not None:
-                return earlier.result
+        if not begun.is_of(digest):
+            raise _another(key)
+        if begun.result is not None:
+            return begun.result
+        kept = begun
         mine = self._known[key] = self._live[mark] = _Known(digest, anyio.Event())
         try:
             result = await run()
@@ -114,7 +116,7 @@ class IdempotentCalls:
             if mine.result is None:
                 del self._known[key]
             else:
-                self._make_room()
+                self._make_room(key, mine.result)
             mine.ended.set()
 
     def _keep(self, call: KeptCall, result: ToolResult | None) -> bool:
@@ -132,7 +134,7 @@ class IdempotentCalls:
             return False
         return True
 
-    def _unkept(self, call_id: str, error: sqlite3.Error) -> ToolResult:
+    def _unkept(self, call_id: str, error: sqlite3.Error | OSError) -> ToolResult:
         _log.error("the idempotency key of the call %r cannot be kept: %s", call_id, error)
         cure = f"The state directory: {cure_of(error)}"
         message = f"The call was not run, because its idempotency key could not be kept: {error}. {cure}"
@@ -149,10 +151,14 @@ class IdempotentCalls:
         error = Cancelled(message=message, delivered=True, effect=True)
         return ToolResult.build(error=error, call_id=call_id, session_id=self._session_id)
 
-    def _make_room(self) -> None:
-        finished = {key: size_of_result(known.result) for key, known in self._known.items() if known.result is not None}
-        for key in oldest_beyond(finished, MAX_KEPT, KEPT_BYTES):
-            del self._known[key]
+    def _make_room(self, key: str, result: ToolResult) -> None:
+        """Count a result that is kept in memory, and evict the oldest beyond the bounds. The newest is always left."""
+        self._sizes[key] = size = size_of_result(result)
+        self._bytes += size
+        while len(self._sizes) > 1 and (len(self._sizes) > MAX_KEPT or self._bytes > KEPT_BYTES):
+            oldest = next(iter(self._sizes))
+            self._bytes -= self._sizes.pop(oldest)
+            del self._known[oldest]
 
 
 def size_of_result(result: ToolResult) -> int:

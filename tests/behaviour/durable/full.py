@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 
 from toolcell import Supervisor, ToolContext, tool
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
 
 STEPS = range(0, 1400, 47)
 
@@ -43,11 +43,11 @@ async def main(top: Path) -> None:
             error = (await session.call("append", {"line": f"c{step}"}, call_id=f"c{step}")).error
             found[f"c{step}"] = None if error is None else error.kind
             bound_files(resource.RLIM_INFINITY)
-    JournalReader(directory.log, directory.database).verify()
+    JournalReader(directory.log, directory.index).verify()
     async with Supervisor([append], state=directory.path):
         pass
-    JournalReader(directory.log, directory.database).verify()
-    records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    JournalReader(directory.log, directory.index).verify()
+    records = [each.record for each in JournalReader(directory.log, directory.index).entries()]
     kept = [(each.call_id, each.kind, each.data.get("error"), each.data.get("outcome")) for each in records]
     print(json.dumps([found, (top / "workspace" / "lines.txt").read_text().split(), kept]))
 

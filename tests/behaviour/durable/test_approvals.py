@@ -29,11 +29,11 @@ from toolcell import (
     UsageError,
     tool,
 )
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.durable import interrupted
 from toolcell.store.journal.log import JournalLog
+from toolcell.store.journal.narrative import time_of
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.journal.story import time_of
-from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 Supervise = Callable[..., Supervisor]
@@ -53,7 +53,7 @@ def note(text: str) -> str:
 
 def events(state: Path) -> list[tuple[str, str]]:
     directory = StateDirectory(state)
-    records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    records = [each.record for each in JournalReader(directory.log, directory.index).entries()]
     return [(record.data["event"], record.data["answer"]) for record in records if record.kind == "approval"]
 
 
@@ -242,14 +242,14 @@ async def test_a_used_row_that_is_put_back_between_two_runs_approves_nothing(
         async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace, session_id="s")
             assert (await session.call("pay", {"amount": 5})).output == output
-        with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+        with closing(sqlite3.connect(StateDirectory(state).database, isolation_level=None)) as database:
             database.execute("UPDATE requests SET used_at = NULL")
 
 
 async def test_a_database_from_before_an_approval_was_withdrawn_approves_nothing(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
-    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").approvals
+    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").database
     id = await unanswered(supervise, workspace, state)
     with Approvals.open(state) as approvals:
         approvals.approve(id)
@@ -269,7 +269,7 @@ async def test_a_database_from_before_an_approval_was_withdrawn_approves_nothing
 async def test_a_withdrawal_without_a_supervisor_holds_if_the_database_is_put_back_before_the_next_start(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
-    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").approvals
+    state, database = tmp_path / "state", StateDirectory(tmp_path / "state").database
     id = await unanswered(supervise, workspace, state)
     with Approvals.open(state) as approvals:
         approvals.approve(id, for_session=True)
@@ -300,7 +300,7 @@ async def test_a_used_row_that_is_put_back_after_a_loss_of_the_index_approves_no
     id = await unanswered(supervise, workspace, state)
     with Approvals.open(state) as approvals:
         approvals.approve(id)
-    copy = directory.approvals.read_bytes()
+    copy = directory.database.read_bytes()
     async with supervise([pay], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         assert (await session.call("pay", {"amount": 5})).output == "paid 5"
@@ -312,9 +312,9 @@ async def test_a_used_row_that_is_put_back_after_a_loss_of_the_index_approves_no
     assert log.remove_oldest(log.size) > 0
     log.close()
     for end in ("", "-wal", "-shm"):
+        directory.index.with_name(directory.index.name + end).unlink(missing_ok=True)
         directory.database.with_name(directory.database.name + end).unlink(missing_ok=True)
-        directory.approvals.with_name(directory.approvals.name + end).unlink(missing_ok=True)
-    directory.approvals.write_bytes(copy)
+    directory.database.write_bytes(copy)
     async with supervise([pay], state=state, approval_timeout_s=0.3, journal_bytes=1_048_576) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         assert (await session.call("pay", {"amount": 5})).is_error
@@ -334,7 +334,7 @@ async def test_a_row_that_is_edited_while_the_call_waits_denies_it(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await until(lambda: len(supervisor.approvals.pending()) == 1)
-            with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+            with closing(sqlite3.connect(StateDirectory(state).database, isolation_level=None)) as database:
                 database.execute("UPDATE requests SET request = replace(request, ':5', ':9')")
     error = results[0].error
     assert isinstance(error, PermissionDenied) and error.reason == "the approval does not fit its signature"
@@ -421,7 +421,7 @@ async def test_a_call_whose_question_ends_after_it_has_one_end(
     async with supervise([remove], state=state):
         pass
     directory = StateDirectory(state)
-    records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    records = [each.record for each in JournalReader(directory.log, directory.index).entries()]
     ends = [(each.call_id, each.data["error"]) for each in records if each.kind == "call"]
     assert ends == [("withdrawn", None), ("closed", None), ("answered", None), ("again", None)]
     assert events(state).count(("withdrawn", "withdrawn")) == 2

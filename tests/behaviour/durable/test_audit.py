@@ -36,9 +36,9 @@ from toolcell import (
     module_toolset,
     tool,
 )
+from toolcell.store.directory import StateDirectory
+from toolcell.store.journal.narrative import story_of
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.journal.story import story_of
-from toolcell.store.state import StateDirectory
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -72,7 +72,7 @@ def chatter(ctx: ToolContext, count: int) -> int:
 
 def records(state: Path) -> list[Record]:
     directory = StateDirectory(state)
-    return [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    return [each.record for each in JournalReader(directory.log, directory.index).entries()]
 
 
 def story(state: Path, call: str) -> str:
@@ -260,7 +260,7 @@ async def test_a_journal_with_a_bound_keeps_the_last_records(
             await session.call("chatter", {"count": 900}, call_id=f"call-{number}")
             await anyio.sleep(1.3)  # the log is looked at once a second
     directory = StateDirectory(state)
-    reader = JournalReader(directory.log, directory.database)
+    reader = JournalReader(directory.log, directory.index)
     assert reader.verify().number > 2_700 and len(list(state.glob("journal.log.*"))) >= 1
     assert "It ended with a result" in story(state, "call-2")
 
@@ -297,7 +297,7 @@ async def test_the_commands_print_no_control_characters(supervise: Supervise, wo
                 ["approvals", "list", "--all"],
             )
         ]
-    with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+    with closing(sqlite3.connect(StateDirectory(state).database, isolation_level=None)) as database:
         database.execute("UPDATE requests SET id = 'a' || ?", (HOSTILE,))
     for words in (["approvals", "list", "--all"], ["approvals", "show", "a"]):
         outputs.append(

@@ -19,8 +19,8 @@ from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell import Record, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.profile import python_paths
 
@@ -60,7 +60,7 @@ def state(tmp_path: Path) -> Path:
 
 def reader(state: Path) -> JournalReader:
     directory = StateDirectory(state)
-    return JournalReader(directory.log, directory.database)
+    return JournalReader(directory.log, directory.index)
 
 
 FULL = (
@@ -70,7 +70,7 @@ from pathlib import Path
 import anyio
 from toolcell import Approved, PermissionTier, SandboxUnavailable, Supervisor, ToolContext, UsageError, tool
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
+from toolcell.store.directory import StateDirectory
 from toolcell.supervisor import runtime_of
 from tests.behaviour.durable.test_disk import append
 
@@ -159,7 +159,7 @@ async def main():
     lines = (top / "ws" / "lines.txt").read_text().splitlines()
     assert lines == ["first", *["x" * 300] * kept, "keyed"], lines
     directory = StateDirectory(state)
-    JournalReader(directory.log, directory.database).verify()
+    JournalReader(directory.log, directory.index).verify()
     async with Supervisor([append], state=state) as supervisor:
         assert supervisor.suspended_sessions() == ["p"]
         session = await supervisor.open_session("main", workspace=top / "ws", session_id="s")
@@ -338,7 +338,7 @@ async def test_results_under_keys_are_durable_as_often_as_the_journal(
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("append", {"line": "a"}, idempotency_key="k")
         with anyio.fail_after(PATIENCE_S):
-            while "results.sqlite-wal" not in names:
+            while "state.sqlite-wal" not in names:
                 await anyio.sleep(0.05)
 
 
@@ -368,7 +368,7 @@ async def test_a_damaged_index_is_made_again(supervise: Supervise, workspace: Pa
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("append", {"line": "a"}, call_id="c")
     directory = StateDirectory(state)
-    directory.database.write_bytes(b"no database" * 1000)
+    directory.index.write_bytes(b"no database" * 1000)
     for words in (["show", "c"], ["list"]):
         done = run("from toolcell.cli.app import toolcell; toolcell()", "audit", *words, "--state", str(state))
         assert done.returncode == 0 and "append" in done.stdout, done.stderr
@@ -380,31 +380,25 @@ async def test_a_damaged_index_is_made_again(supervise: Supervise, workspace: Pa
     reader(state).verify()
 
 
-@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite", "sessions.sqlite"])
-async def test_a_database_with_the_tables_of_another_program_is_named(
-    supervise: Supervise, state: Path, name: str
-) -> None:
+async def test_a_database_of_another_program_is_named(supervise: Supervise, state: Path) -> None:
     async with supervise([append], state=state):
         pass
-    (state / name).unlink()
-    with closing(sqlite3.connect(state / name)) as database:
+    (state / "state.sqlite").unlink()
+    with closing(sqlite3.connect(state / "state.sqlite")) as database:
         database.executescript("".join(f"CREATE TABLE {table} (x);" for table in ("calls", "requests", "sessions")))
-    with pytest.raises(UsageError, match=rf"{name}: no such column.*Restore a copy of {name}"):
+    with pytest.raises(UsageError, match=r"state.sqlite: it is the file of another .*Restore a copy of state.sqlite"):
         async with supervise([append], state=state):
             pytest.fail("it started")
 
 
-@pytest.mark.parametrize("name", ["results.sqlite", "approvals.sqlite", "sessions.sqlite"])
-async def test_a_damaged_database_that_cannot_be_made_again_is_named(
-    supervise: Supervise, state: Path, name: str
-) -> None:
+async def test_a_damaged_database_of_which_nothing_can_be_read_is_named(supervise: Supervise, state: Path) -> None:
     async with supervise([append], state=state):
         pass
-    (state / name).write_bytes(b"no database" * 1000)
-    with pytest.raises(UsageError, match=rf"{name}: file is not a database.*Restore a copy of {name}"):
+    (state / "state.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(UsageError, match=r"state.sqlite: file is not a database.*Restore a copy of state.sqlite"):
         async with supervise([append], state=state):
             pytest.fail("it started")
-    (state / name).unlink()
+    (state / "state.sqlite").unlink()
     async with supervise([append], state=state):
         pass
 
@@ -414,7 +408,7 @@ async def test_a_program_that_holds_a_lock_on_the_results_does_not_hold_up_the_s
 ) -> None:
     async with supervise([append], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        with closing(sqlite3.connect(StateDirectory(state).results, isolation_level=None)) as other:
+        with closing(sqlite3.connect(StateDirectory(state).database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             error = (await session.call("append", {"line": "a"}, idempotency_key="k")).error
             assert isinstance(error, SandboxUnavailable) and "end that program" in error.cure
@@ -430,7 +424,7 @@ async def test_a_result_that_cannot_be_read_does_not_run_again(
     async with supervise([append], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
         await session.call("append", {"line": "a"}, idempotency_key="k")
-    with closing(sqlite3.connect(StateDirectory(state).results, isolation_level=None)) as database:
+    with closing(sqlite3.connect(StateDirectory(state).database, isolation_level=None)) as database:
         database.execute("UPDATE calls SET result = '{'")
     async with supervise([append], state=state) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")

@@ -16,10 +16,10 @@ import pytest
 from tests import misbehaving, programs
 
 from toolcell import Supervisor
-from toolcell.store.journal.chain import JournalEntry
+from toolcell.store.directory import StateDirectory
+from toolcell.store.journal.entries import JournalEntry
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.journal.segments import KIND, closed_segments
-from toolcell.store.state import StateDirectory
 
 from .load import JOURNAL_BYTES, append
 
@@ -82,7 +82,7 @@ async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, w
     directory = StateDirectory(state)
     found = {
         each.record.call_id: each.record.data["outcome"]
-        for each in JournalReader(directory.log, directory.database).entries()
+        for each in JournalReader(directory.log, directory.index).entries()
         if each.record.kind == "call"
     }
     assert found == {"runs": "finished", "waits": "not started"}, "it can have done nothing that lasts"
@@ -104,7 +104,7 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
         first = max(0, max(done, default=0) - TRIED_AGAIN)
         directory = StateDirectory(state)
         if directory.log.exists() or closed_segments(directory.log):
-            read_on(JournalReader(directory.log, directory.database), found)
+            read_on(JournalReader(directory.log, directory.index), found)
     async with Supervisor([misbehaving.echo, append], state=state, journal_bytes=JOURNAL_BYTES) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="writer")
         again = {key: (await session.call("append", {"key": key}, idempotency_key=key)).output for key in outputs}
@@ -113,7 +113,7 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
     assert max(Counter(lines).values()) == 1, "no call ran twice under its key"
     assert set(outputs) <= set(lines)
     directory = StateDirectory(state)
-    reader = JournalReader(directory.log, directory.database)
+    reader = JournalReader(directory.log, directory.index)
     read_on(reader, found)
     for head in [each.head for each in found.values() if each.head.number > reader.first()[0].number][::1000]:
         reader.verify(head)

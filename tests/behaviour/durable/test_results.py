@@ -30,9 +30,10 @@ from toolcell import (
     host_tool,
     tool,
 )
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
 from toolcell.store.journal.segments import closed_segments
-from toolcell.store.state import StateDirectory
+from toolcell.store.schema import CALLS
 from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm", "nothing_ahead")]
@@ -160,9 +161,12 @@ async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again
         assert (await session.call("append", {"line": "a"}, idempotency_key="k")).output == 1
         session.start("append", {"line": "b"}, task_id="t")
         assert (await supervisor.task("t").result()).output == 2
-        with closing(sqlite3.connect(directory.results)) as database, database:
-            database.execute("UPDATE calls SET result = NULL")
-        durable = runtime_of(supervisor).services.durable
+        services = runtime_of(supervisor).services
+        assert services.results is not None
+        kept = services.results._database  # pyright: ignore[reportPrivateUsage]
+        for row in kept.rows(CALLS):
+            kept.change(CALLS, row.values, result=None)
+        durable = services.durable
         assert durable is not None
         for _try in range(60):
             for _record in range(4):
@@ -170,7 +174,7 @@ async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again
             await anyio.sleep(0.3)
             if closed_segments(directory.log) and closed_segments(directory.log)[0].begin > 0:
                 break
-    with closing(sqlite3.connect(directory.database)) as database:
+    with closing(sqlite3.connect(directory.index)) as database:
         assert database.execute("SELECT count(*) FROM records WHERE call != ''").fetchone() == (0,)
     async with supervise([append], state=state, journal_bytes=most) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, session_id="s")
@@ -293,7 +297,7 @@ async def test_arguments_that_are_no_json_data_are_a_validation_error_also_with_
             with pytest.raises(UsageError, match="cannot be copied: RecursionError"):
                 session.start("anything", not_json(kind))
     directory = StateDirectory(state)
-    reader = JournalReader(directory.log, directory.database)
+    reader = JournalReader(directory.log, directory.index)
     reader.verify()
     kept = [each.record for each in reader.entries() if each.record.call_id == "call k"]
     assert [record.kind for record in kept] == ["call"] and kept[0].data["error"] == "validation"
@@ -314,7 +318,7 @@ async def test_an_id_with_a_lone_surrogate_stands_in_the_way_of_no_record_and_no
     odd = "c\ud800"
 
     def in_the_index() -> bool:
-        with closing(sqlite3.connect(StateDirectory(state).database)) as database:
+        with closing(sqlite3.connect(StateDirectory(state).index)) as database:
             return bool(database.execute(r"SELECT count(*) FROM records WHERE call = 'c\ud800'").fetchone()[0])
 
     for start in range(2):
@@ -338,7 +342,7 @@ async def test_an_id_with_a_lone_surrogate_stands_in_the_way_of_no_record_and_no
             with pytest.raises(UsageError, match="no suspended session"):
                 await supervisor.resume_session(odd)
     directory = StateDirectory(state)
-    JournalReader(directory.log, directory.database).verify()
+    JournalReader(directory.log, directory.index).verify()
 
 
 async def test_a_host_tool_that_raises_text_with_a_lone_surrogate_has_failed(

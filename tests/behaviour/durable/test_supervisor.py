@@ -19,8 +19,8 @@ from toolcell import (
     load_config,
     tool,
 )
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -29,7 +29,7 @@ Supervise = Callable[..., Supervisor]
 
 def records(state: Path) -> list[Record]:
     directory = StateDirectory(state)
-    return [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    return [each.record for each in JournalReader(directory.log, directory.index).entries()]
 
 
 def of_call(state: Path, call_id: str) -> list[str]:

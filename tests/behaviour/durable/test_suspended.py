@@ -24,8 +24,10 @@ from toolcell import (
     base_tools,
 )
 from toolcell.session import core_of
-from toolcell.store.state import StateDirectory
-from toolcell.store.state.sessions import SessionStore
+from toolcell.store.database import Database
+from toolcell.store.directory import StateDirectory
+from toolcell.store.schema import STATE
+from toolcell.store.sessions import SessionStore
 from toolcell.testing.backends import ListChannel, ListMemory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
@@ -171,7 +173,7 @@ async def test_an_edited_row_is_not_resumed(supervise: Supervise, workspace: Pat
     async with supervise(TOOLS, state=state) as supervisor:
         main = await supervisor.open_session("worker", workspace=workspace, session_id="w")
         await main.suspend()
-    with closing(sqlite3.connect(state / "sessions.sqlite", isolation_level=None)) as database:
+    with closing(sqlite3.connect(state / "state.sqlite", isolation_level=None)) as database:
         database.execute("""UPDATE sessions SET data = replace(data, '"kind": "worker"', '"kind": "main"')""")
     async with supervise(TOOLS, state=state) as supervisor:
         with pytest.raises(UsageError, match="does not fit its signature"):
@@ -238,10 +240,11 @@ async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_fro
 ) -> None:
     state = await with_a_suspended_helper(supervise, workspace, tmp_path)
     key = StateDirectory(state).key()
-    with closing(SessionStore(state / "sessions.sqlite", key)) as store:  # as that version wrote them
+    with closing(Database(state / "state.sqlite", key, STATE)) as database:  # as that version wrote them
+        store = SessionStore(database)
         for kept in [store.find("m"), store.find("h")]:
             assert kept is not None
-            store.keep(kept._replace(data={name: each for name, each in kept.data.items() if name != "ancestors"}))
+            store.keep(kept._replace(data={name: each for name, each in kept.data.items() if name != "ancestors"}), 0)
     async with supervise(TOOLS, state=state) as supervisor:
         lines = [(await supervisor.resume_session(id)).line for id in ("m", "h")]
         assert lines == [("bob",), ("bob", "delegate")]
@@ -251,7 +254,7 @@ async def test_a_helper_is_not_resumed_below_another_agent(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:
     state = await with_a_suspended_helper(supervise, workspace, tmp_path)
-    with closing(sqlite3.connect(state / "sessions.sqlite", isolation_level=None)) as database:
+    with closing(sqlite3.connect(state / "state.sqlite", isolation_level=None)) as database:
         database.execute("DELETE FROM sessions WHERE id = 'm'")  # as after a kill of a supervisor that had resumed it
     async with supervise(TOOLS, state=state) as supervisor:
         other = await supervisor.open_session("main", workspace=workspace, agent_id="eve", session_id="m")

@@ -11,9 +11,9 @@ import pytest
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import CallTask, Overloaded, PermissionDenied, Session, Supervisor, ToolResult, tool
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.arguments import TOO_LARGE
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 MIB = 1024 * 1024
@@ -172,5 +172,5 @@ async def test_a_refusal_costs_what_its_bound_allows_whatever_the_arguments(work
             assert result.error is not None and result.error.kind in ("validation", "unknown_tool")
     assert max(costs.values()) < MIB, costs
     log = StateDirectory(tmp_path / "state")
-    ends = [each.record for each in JournalReader(log.log, log.database).entries() if each.record.kind == "call"]
+    ends = [each.record for each in JournalReader(log.log, log.index).entries() if each.record.kind == "call"]
     assert len(ends) == len(costs) and {each.data["digest"] for each in ends} == {TOO_LARGE}

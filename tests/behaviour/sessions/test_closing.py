@@ -504,8 +504,8 @@ async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while
 
     entered, olds = Guarded.enter, list[Path]()
 
-    async def enter(self: Guarded, session_id: str, *, kept: bool, keeps: bool) -> Any:
-        watch = await entered(self, session_id, kept=kept, keeps=keeps)
+    async def enter(self: Guarded, session_id: str, **options: Any) -> Any:
+        watch = await entered(self, session_id, **options)
         if not olds and armed:
             olds.append(replace_workspace(workspace))
         return watch
@@ -528,8 +528,8 @@ async def test_a_call_whose_workspace_is_replaced_again_and_again_follows_it_so_
 
     entered, ways = Guarded.enter, list[Path]()
 
-    async def enter(self: Guarded, session_id: str, *, kept: bool, keeps: bool) -> Any:
-        watch = await entered(self, session_id, kept=kept, keeps=keeps)
+    async def enter(self: Guarded, session_id: str, **options: Any) -> Any:
+        watch = await entered(self, session_id, **options)
         ways.append(replace_workspace(workspace) if len(ways) < times else workspace)
         return watch
 

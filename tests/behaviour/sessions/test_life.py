@@ -37,8 +37,8 @@ from toolcell.rules.policy import Decision
 from toolcell.runtime.opening import CONTEXT_BYTES
 from toolcell.session import core_of
 from toolcell.sessions.session_result import MAX_REPORTS
+from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
-from toolcell.store.state import StateDirectory
 from toolcell.supervisor import runtime_of
 
 pytestmark = pytest.mark.anyio
@@ -178,7 +178,7 @@ async def test_user_and_invocation_stand_beside_the_agent_in_tools_policy_and_jo
         child = await main.open_child("worker", agent_id="helper")
         assert (await child.call("whoami")).output == ["helper", "ada", "turn-2", ""]
     directory = StateDirectory(tmp_path / "state")
-    entries = JournalReader(directory.log, directory.database).entries()
+    entries = JournalReader(directory.log, directory.index).entries()
     kept = [each.record.data for each in entries if each.record.kind in ("intent", "call")]
     told = list(dict.fromkeys((one.user_id, one.invocation_id) for one in seen))
     assert told == [("ada", "turn-1"), ("ada", "turn-2")]

@@ -29,7 +29,7 @@ from .bounds import ServerBounds
 from .client_approval import APPROVAL, answered, question
 from .client_calls import ClientCalls
 from .input_required import Answers
-from .keeping import EarlierTask, TaskKeeper
+from .kept_tasks import EarlierTask, TaskKeeper
 from .notifications import MESSAGE_CHARS
 from .questions import BadQuestion, Declined, Unanswerable, asked, fits, wire
 from .tool_list import ListedTool, failed, infrastructure_error

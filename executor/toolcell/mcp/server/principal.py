@@ -28,7 +28,7 @@ from .bounds import ServerBounds
 from .client_approval import ClientChannel
 from .client_calls import ClientCalls, is_modern
 from .client_tasks import EXTENSION, TaskParams, Tasks, UpdateParams, require_tasks, supports_tasks
-from .keeping import TaskKeeper
+from .kept_tasks import TaskKeeper
 from .notifications import LEVELS, Listeners
 from .offers import CompletionRequests, Offers, PromptRequests, ResourceRequests, page
 from .questions import RoundState

@@ -34,8 +34,7 @@ from toolcell_tools.capability import SessionKind
 
 from .bounds import ServerBounds
 from .client_approval import ApprovingChannel, ClientChannel
-from .keeping import TaskKeeper
-from .kept_tasks import TaskStore
+from .kept_tasks import TaskKeeper, TaskStore
 from .offers import Completions, Offers, Prompts, Resources
 from .principal import PrincipalServer, ServerIdentity
 
@@ -187,11 +186,11 @@ class ToolServer:
     async def _keeper(self, name: str, session: Session) -> TaskKeeper:
         """What keeps a principal's tasks, if the supervisor has a state directory."""
         state = runtime_of(self._supervisor).settings.state_directory
-        journal = None if state is None else JournalReader(state.log, state.database)
+        journal = None if state is None else JournalReader(state.log, state.index)
         if state is not None:
             async with self._opening_store:
                 if self._store is None and self._tasks is not None:
-                    self._store = await in_thread(partial(TaskStore, state.tasks))
+                    self._store = await in_thread(partial(TaskStore, state.database, state.key()))
         return await TaskKeeper.of(f"{self._namespace}-{name}", session.id, self._store, journal)
 
     async def serve_stdio(self, own: tuple[int, int] | None = None) -> None:

@@ -1,8 +1,15 @@
 """Approval of single calls by a person or a program: requests, answers, and the store that keeps both."""
 
-from toolcell.store.approvals.entry import ApprovalEntry, StandingApproval
-from toolcell.store.approvals.queue import ApprovalQueue
-from toolcell.store.approvals.request import AnyApprover, ApprovalRequest, Approved, Approver, Denied
+from toolcell.store.approvals.request import (
+    AnyApprover,
+    ApprovalEntry,
+    ApprovalQueue,
+    ApprovalRequest,
+    Approved,
+    Approver,
+    Denied,
+    StandingApproval,
+)
 from toolcell.store.approvals.store import Approvals
 
 __all__ = [

@@ -10,17 +10,19 @@ import errno
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Container, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from toolcell.store.journal.log import sync_directory
-from toolcell.store.state.signing import Signer
+from toolcell.store.database import Signer
+from toolcell.store.files import open_file, open_to_append, sync_directory, write_file
 
 _log = logging.getLogger("toolcell.approval")
 _KIND: Final = "ended.2"
 EndedBy = Literal["withdrawn", "revoked"]
+LOCK_S: Final = 10.0
 MOST_BYTES: Final = 16 * 1024 * 1024
 """The most that is read. A supervisor's start removes lines, so a larger file is damaged."""
 
@@ -36,7 +38,7 @@ class EndedList:
 
     def add(self, id: str, how: EndedBy) -> None:
         """Append an approval, and make that durable. Raises OSError."""
-        line = f"{how} {id} {self._signer.of(_KIND, id, how.encode()).hex()}\n".encode()
+        line = self._line(id, how)
         with self._locked() as fd:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":  # a power failure has cut the last line off
@@ -53,7 +55,7 @@ class EndedList:
         except FileNotFoundError:
             return self._found
         if (found.st_ino, found.st_size) != self._seen:
-            with open(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            with open_file(self._path) as file:
                 lines = file.read(MOST_BYTES + 1)
             if len(lines) > MOST_BYTES:  # an approval in the rest would hold again
                 raise OSError(errno.EBADMSG, f"has more than {MOST_BYTES:,} bytes", str(self._path))
@@ -70,21 +72,20 @@ class EndedList:
             self._seen = None  # another process may have added one
             kept = {id: how for id, how in self.read().items() if id not in known}
             beside = self._path.with_name(f".{self._path.name}.new")
-            with open(_opened(beside, os.O_TRUNC), "wb") as file:
-                for id, how in kept.items():
-                    file.write(f"{how} {id} {self._signer.of(_KIND, id, how.encode()).hex()}\n".encode())
-                file.flush()
-                os.fsync(file.fileno())
+            write_file(beside, b"".join(self._line(id, how) for id, how in kept.items()))
             beside.replace(self._path)
+
+    def _line(self, id: str, how: str) -> bytes:
+        return f"{how} {id} {self._signer.of(_KIND, id, how).hex()}\n".encode()
 
     @contextmanager
     def _locked(self) -> Generator[int]:
         """The file, open and locked. Another process may have replaced it while this one waited for the lock."""
         while True:
             is_new = not self._path.exists()
-            fd = _opened(self._path, os.O_APPEND)
+            fd = open_to_append(self._path)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                _lock(fd, self._path)
                 if is_new:
                     sync_directory(self._path.parent)
                 if self._is_at_its_place(fd):
@@ -102,7 +103,7 @@ class EndedList:
     def _parsed(self, line: bytes) -> tuple[str, EndedBy] | None:
         try:
             how, id, signature = line.decode().split(" ")
-            fits = self._signer.fits(bytes.fromhex(signature), _KIND, id, how.encode())
+            fits = self._signer.fits(bytes.fromhex(signature), _KIND, id, how)
         except ValueError:
             fits, how, id = False, "", ""
         if not fits:
@@ -111,5 +112,14 @@ class EndedList:
         return (id, "withdrawn") if how == "withdrawn" else (id, "revoked")
 
 
-def _opened(path: Path, flags: int) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+def _lock(fd: int, path: Path) -> None:
+    """Lock the file. Whoever has it locked holds it for the time of a write. Raises OSError after `LOCK_S`."""
+    end = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, "another program holds its lock", str(path)) from None
+            time.sleep(0.01)

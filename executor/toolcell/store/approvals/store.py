@@ -1,11 +1,12 @@
 """The store of approvals: requests, their answers and standing approvals, in memory or in a state directory.
 
-Each row has an HMAC-SHA256 under the key of the state directory (`table`). The request's covers its tool, version,
-arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature, and that of
-the state covers whether the answer was used or withdrawn. So a row that was edited or moved to another id is invalid. A
-row, or a whole database, that was put back from a copy is found if it was used, withdrawn or revoked: the journal keeps
-the ids. Until the journal has them, a file beside the database keeps the ids of those that were withdrawn or revoked
-(`ended`). The key guards against edited rows, not against the user who owns it.
+Each row is signed (`database`), also over whether its answer was used or withdrawn. So a row that was edited or moved
+to another id is invalid. A row, or a whole database, that was put back from a copy is found if it was used, withdrawn
+or revoked: the journal keeps the ids. Until the journal has them, a file beside the database keeps the ids of those
+that were withdrawn or revoked (`ended`). The key guards against edited rows, not against the user who owns it.
+
+An answer is taken before its call runs. If the call then does not begin, the answer is given back: the same call, made
+again, takes it.
 """
 
 import os
@@ -14,19 +15,26 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from toolcell.errors import UsageError
 from toolcell.rules.patterns import check_pattern
 from toolcell.store.approvals.ended import EndedBy, EndedList
-from toolcell.store.approvals.entry import ApprovalEntry, StandingApproval
-from toolcell.store.approvals.request import ApprovalRequest, Approved, Denied, canonical
+from toolcell.store.approvals.request import (
+    ApprovalEntry,
+    ApprovalRequest,
+    Approved,
+    Denied,
+    StandingApproval,
+    canonical,
+)
 from toolcell.store.approvals.table import COST, ApprovalTable, text_of
-from toolcell.store.journal.cures import told
-from toolcell.store.state.directory import APPROVALS
-from toolcell.store.state.signing import Signer
+from toolcell.store.cures import told
+from toolcell.store.database import BUSY_S, DAY_S, Database, Signer
+from toolcell.store.directory import DATABASE, ENDED, StateDirectory
+from toolcell.store.schema import STATE
 from toolcell.wire import forks
 from toolcell.wire.budget import MIB, ByteBudget
 from toolcell_tools.encode import WIDE_BITS, encode_json
@@ -35,8 +43,7 @@ from toolcell_tools.schemas.untrusted import compiled
 
 __all__ = ["Approvals", "Unusable"]
 
-ENDED_FILE: Final = "approvals.ended"
-DAY_S: Final = 86_400.0
+ENDING_BUSY_S: Final = 1.0
 KEPT_S: Final = 7 * DAY_S
 """The time for which a state directory keeps a request after its expiry."""
 OPEN_BYTES: Final = 64 * MIB
@@ -71,16 +78,16 @@ class Approvals:
         *,
         used: Iterable[str] = (),
         ended: Iterable[str] = (),
+        given_back: Iterable[str] = (),
     ) -> None:
         """`path` is the database, None to keep everything in memory. As the journal knows them, `used` has the ids of
-        requests whose answers were used, and `ended` those that were withdrawn, and revoked standing approvals. Raises
-        sqlite3.Error or OSError."""
-        self._path = path
+        requests whose answers were used, `ended` those that were withdrawn, and revoked standing approvals, and
+        `given_back` those whose answers were taken for calls that did not begin. Raises sqlite3.Error or OSError."""
+        key = key or os.urandom(32)
         self._lock = threading.Lock()
-        signer = Signer(key or os.urandom(32))
-        self._table = ApprovalTable(path, signer)
-        self._file = None if path is None else EndedList(path.with_name(ENDED_FILE), signer)
-        self._kept_s = 0.0 if path is None else KEPT_S
+        self._database = Database(path, key, STATE, wait_s=BUSY_S)
+        self._table = ApprovalTable(self._database, 0.0 if path is None else KEPT_S)
+        self._file = None if path is None else EndedList(path.with_name(ENDED), Signer(key))
         self._used = set(used)
         self._ended = set(ended)
         self._told = set(self._ended)  # those of `_ended` that the journal has
@@ -91,25 +98,26 @@ class Approvals:
         self._pending = 0  # as last counted
         self._waited: dict[str, int] = {}  # requests with a waiting call in this process: their changes by it
         self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
+        self._unused = deque(set(given_back).intersection(self._table.used()))  # taken for calls that did not begin
         self._changes = 0
-        self.is_ending = False
-        """Whether the supervisor ends, so that calls which still wait leave their requests pending."""
+        self._is_ending = False
+        if self._unused:
+            with self._changing():
+                pass
         forks.register(self)
 
     @classmethod
     def open(cls, state: str | Path) -> Self:
         """The approvals of a state directory, also while its supervisor runs. Raises UsageError, OSError or
         sqlite3.Error."""
-        from toolcell.store.state import StateDirectory
-
         directory = StateDirectory(state)
         directory.require_private()
         directory.require_files()
         directory.require_version()
-        return cls(directory.approvals, directory.key())
+        return cls(directory.database, directory.key())
 
     def __repr__(self) -> str:
-        return f"<Approvals {'in memory' if self._path is None else self._path}>"
+        return f"<Approvals {'in memory' if self._database.path is None else self._database.path}>"
 
     def __enter__(self) -> Self:
         return self
@@ -119,8 +127,11 @@ class Approvals:
 
     def close(self) -> None:
         """Close the database. Requests stay as they are."""
+        if self._unused:
+            with suppress(UsageError), self._changing():  # otherwise the next supervisor finds them in the journal
+                pass
         with self._lock:
-            self._table.close()
+            self._database.close()
 
     def let_go(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
@@ -137,7 +148,7 @@ class Approvals:
         process keeps a thread of this one from writing, it is the number before."""
         if self._lock.acquire(blocking=False):
             try:
-                with told(APPROVALS):
+                with told(DATABASE):
                     self._pending = self._table.pending()
             finally:
                 self._lock.release()
@@ -186,7 +197,7 @@ class Approvals:
                 _check(request, self._table.schema(entry.id), arguments)
             standing = None
             if for_session or pattern is not None:
-                standing = _standing(request, pattern, now=self._table.now(), for_s=for_s, by=by)
+                standing = _standing(request, pattern, now=self._database.now(), for_s=for_s, by=by)
                 self._table.add_standing(standing)
             self._answer(entry.id, Approved(arguments, payload), by)
             return standing
@@ -225,15 +236,37 @@ class Approvals:
         """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
         request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
         with self._reading():
-            with self._table.transaction():
+            with self._database.transaction():
+                self._give_back()
                 kept = self._kept(request, schema)
                 self._changes += 1
             self._waited[kept.id] = 0  # not before: no call waits if the disk is full
             return kept
 
     def now(self) -> float:
-        """The time in Unix seconds, which does not go back (`ApprovalTable.now`)."""
-        return self._table.now()
+        """The time in Unix seconds, which does not go back (`Database.now`)."""
+        return self._database.now()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the supervisor ends, so that calls which still wait leave their requests pending. Then nothing waits
+        long for another process."""
+        return self._is_ending
+
+    @is_ending.setter
+    def is_ending(self, is_ending: bool) -> None:
+        self._is_ending = is_ending
+        if self._lock.acquire(blocking=False):  # otherwise another thread waits, for `BUSY_S` at most
+            try:
+                self._database.wait_at_most(ENDING_BUSY_S if is_ending else BUSY_S)
+            finally:
+                self._lock.release()
+
+    def note_unused(self, id: str) -> None:
+        """Note that the call which has taken the approval of a request did not begin. The same call, made again, takes
+        it. It never waits."""
+        self._used.discard(id)
+        self._unused.append(id)
 
     def note_closed(self, ids: Iterable[str]) -> None:
         """Note requests of a session that was closed, for `withdraw_closed`. It never waits."""
@@ -310,7 +343,7 @@ class Approvals:
 
     def covering(self, request: ApprovalRequest) -> StandingApproval | None:
         """A standing approval of this call, if there is one."""
-        with self._reading():
+        with self._changing() if self._unused else self._reading():
             self._note_ended()
             living = (each for each in self._table.standing(request.tool) if each.id not in self._ended)
             return next((each for each in living if each.covers(request)), None)
@@ -356,7 +389,7 @@ class Approvals:
         if changes is None or changes == self._looked_at or not self._lock.acquire(blocking=False):
             return []
         try:
-            with told(APPROVALS):
+            with told(DATABASE):
                 noted = dict[str, EndedBy]() if self._file is None else self._file.read()
                 known: dict[str, EndedBy] = dict(noted)
                 known.update(self._table.ended())
@@ -377,8 +410,8 @@ class Approvals:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            with told(APPROVALS):
-                return self._table.version(), self._changes if id is None else self._waited.get(id, 0)
+            with told(DATABASE):
+                return self._database.version(), self._changes if id is None else self._waited.get(id, 0)
         finally:
             self._lock.release()
 
@@ -386,18 +419,27 @@ class Approvals:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        with self._lock, told(APPROVALS):
+        with self._lock, told(DATABASE):
             yield
 
     @contextmanager
     def _changing(self) -> Generator[None]:
-        with self._reading(), self._table.transaction():
+        with self._reading(), self._database.transaction():
+            self._give_back()
             yield
             self._changes += 1
 
+    def _give_back(self) -> None:
+        """Let the approvals be used again that were taken for calls which did not begin."""
+        for id in list(self._unused):
+            entry = self._table.entry(id)
+            if entry is not None and entry.state == "used" and entry.approved and not self._is_over(id):
+                self._table.mark_unused(id)
+        self._unused.clear()
+
     def _kept(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         """The earlier request of the same call, or this one."""
-        self._table.prune(self._kept_s)
+        self._table.prune()
         for id in self._table.unused(request):
             if id not in self._waited and not self._is_over(id):
                 entry = self._table.entry(id)

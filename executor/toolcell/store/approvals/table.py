@@ -1,54 +1,29 @@
-"""The SQLite tables of approvals. Each row is signed when it is written, and checked when it is read.
+"""The rows of approvals: requests with their answers, and standing approvals.
 
-A request may have megabytes, so no row is read before an index has found it. What an index has is not signed: it finds
+A request may have megabytes, so no row is read before an index has found it. What an index has is not checked: it finds
 rows, and says what they cost.
 """
 
 import json
-import logging
-import os
-import sqlite3
-import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from toolcell.store.approvals.ended import EndedBy
-from toolcell.store.approvals.entry import ApprovalEntry, ApprovalState, StandingApproval
-from toolcell.store.approvals.request import ApprovalRequest, Approved, Denied, canonical, from_data, to_data
-from toolcell.store.state.signing import Signer
-from toolcell.wire.forks import FileConnection
+from toolcell.store.approvals.request import (
+    ApprovalEntry,
+    ApprovalRequest,
+    ApprovalState,
+    Approved,
+    Denied,
+    StandingApproval,
+    canonical,
+    from_data,
+    to_data,
+)
+from toolcell.store.database import Database, Row
+from toolcell.store.schema import REQUESTS, STANDING
 
-_log = logging.getLogger("toolcell.approval")
-BUSY_S: Final = 10.0
-"""The time to wait for another process that writes."""
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS requests (
-    id TEXT PRIMARY KEY, tool TEXT NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL, asks TEXT NOT NULL,
-    same_call TEXT NOT NULL, bytes INTEGER NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL,
-    signature BLOB NOT NULL, answer_signature BLOB, used_at REAL, withdrawn_at REAL, state_signature BLOB,
-    answer TEXT, request TEXT NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_tool ON requests (tool, created_at, bytes);
-CREATE INDEX IF NOT EXISTS by_expiry ON requests (expires_at);
-CREATE INDEX IF NOT EXISTS open ON requests
-    (session, same_call, asks, created_at, id, tool, bytes, expires_at, used_at, withdrawn_at)
-    WHERE used_at IS NULL AND withdrawn_at IS NULL;
-CREATE TABLE IF NOT EXISTS standing (
-    id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL,
-    revoked_at REAL, state_signature BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS clock (
-    one INTEGER PRIMARY KEY CHECK (one = 1), latest REAL NOT NULL, signature BLOB NOT NULL
-) STRICT;
-"""
-REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
-    "request.2", "answer.2", "state.2", "standing.2", "revocation.2", "clock.2",
-)  # fmt: skip
-"""The kinds of signatures. They name the version of the state directory, so that no row of an earlier version, which
-signed less, can be put in."""
 _UNUSED: Final = "used_at IS NULL AND withdrawn_at IS NULL AND expires_at > ?"
 _UNANSWERED: Final = f"answer IS NULL AND {_UNUSED}"
 COST: Final = 32 * 1024
@@ -60,96 +35,49 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
 class ApprovalTable:
-    """The rows of one database, or of one in memory. One thread at a time uses it."""
+    """The rows in one database. One thread at a time uses it. Every method may raise sqlite3.Error."""
 
-    def __init__(self, path: Path | None, signer: Signer) -> None:
-        """Open or make the database. Raises sqlite3.Error or OSError."""
-        self._signer = signer
-        where, kind = (":memory:", sqlite3.Connection) if path is None else (path, FileConnection)
-        self._database = sqlite3.connect(
-            where, isolation_level=None, check_same_thread=False, timeout=BUSY_S, factory=kind
-        )
-        with ExitStack() as undo:
-            undo.callback(self._database.close)
-            if path is not None:
-                os.chmod(path, 0o600)
-                self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute("PRAGMA synchronous = FULL")  # an answer is rare, and must not be lost
-            self._database.executescript(_SCHEMA)
-            self._added = KEPT_BYTES  # bytes since the last look for too many; so the first look is at once
-            self._seen = self._latest(), time.monotonic()
-            undo.pop_all()
-
-    def close(self) -> None:
-        self._database.close()
-
-    @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Write all or nothing, and keep other processes from writing meanwhile."""
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._keep_time()
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:  # a full disk has ended it
-                self._database.execute("ROLLBACK")
-            raise
-
-    def version(self) -> int:
-        """A number that changes when another process has changed the database."""
-        (version,) = self._database.execute("PRAGMA data_version").fetchone()
-        return int(version)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        """The time in Unix seconds. It never goes back, also after a restart, so nothing that has expired is valid
-        again if somebody sets the clock back. Any thread may call it."""
-        seen, at = self._seen
-        monotonic = time.monotonic()
-        found = max(time.time(), seen + monotonic - at)
-        self._seen = found, monotonic
-        return found
-
-    def _latest(self) -> float:
-        """The latest time that a transaction has kept, 0 if there is none."""
-        row = self._database.execute("SELECT latest, signature FROM clock").fetchone()
-        if row is None:
-            return 0.0
-        if self._signer.fits(row[1], CLOCK, "", repr(row[0]).encode()):
-            return float(row[0])
-        _log.warning("the latest time that the store of approvals has kept was edited; the system's clock is used")
-        return 0.0
-
-    def _keep_time(self) -> None:
-        now = max(self.now(), self._latest())
-        values = (now, self._signer.of(CLOCK, "", repr(now).encode()))
-        self._database.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?)", values)
+    def __init__(self, database: Database, kept_s: float) -> None:
+        """A row is kept for `kept_s` seconds after its expiry."""
+        self._database = database
+        self._kept_s = kept_s
+        self._added = KEPT_BYTES  # bytes since the last look for too many; so the first look is at once
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def add(self, request: ApprovalRequest, text: str) -> ApprovalRequest:
         """Keep a request, of which `text` is the text. Returns the request as it is kept: a copy."""
         size = COST + len(text)
-        self._database.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL, NULL, ?)",
-            (
-                *(request.id, request.tool, request.session_id, request.call_id, request.asks, request.same_call, size),
-                *(request.created_at, request.expires_at, self._signer.of(REQUEST, request.id, text.encode()), text),
-            ),
-        )
-        self._sign_state(request.id)
+        values = {
+            "id": request.id,
+            "tool": request.tool,
+            "session": request.session_id,
+            "call": request.call_id,
+            "asks": request.asks,
+            "same_call": request.same_call,
+            "bytes": size,
+            "created_at": request.created_at,
+            "expires_at": request.expires_at,
+            "used_at": None,
+            "withdrawn_at": None,
+            "answer": None,
+            "request": text,
+        }
+        self._database.put(REQUESTS, values, self._until(request.expires_at))
         self._added += size
         return from_data(json.loads(text)["request"])
 
+    def _until(self, expires_at: float) -> float:
+        """The age of the database at which a row that expires then may be removed."""
+        return self._database.age() + max(0.0, expires_at - self._database.now()) + self._kept_s
+
     def all(self) -> list[ApprovalEntry]:
         """Every request, oldest first."""
-        return self._entries("")
+        return self._entries("TRUE")
 
     def unanswered(self) -> list[ApprovalEntry]:
         """The requests that can be answered, oldest first."""
-        return self._entries(_UNANSWERED, self.now())
+        return self._entries(_UNANSWERED, self._database.now())
 
     def named(self, id: str) -> list[str]:
         """The ids that begin with `id`, which is not empty."""
@@ -159,7 +87,7 @@ class ApprovalTable:
     def unused(self, request: ApprovalRequest) -> list[str]:
         """The ids of the requests of the same call that are not used, withdrawn or expired, oldest first."""
         where = f"session = ? AND same_call = ? AND asks = ? AND {_UNUSED}"
-        values = (request.session_id, request.same_call, request.asks, self.now())
+        values = (request.session_id, request.same_call, request.asks, self._database.now())
         return self._column(f"SELECT id FROM requests WHERE {where} ORDER BY created_at", *values)
 
     def last(self, tool: str, number: int) -> list[ApprovalEntry]:
@@ -172,16 +100,13 @@ class ApprovalTable:
 
     def about(self, id: str) -> tuple[str, str, str]:
         """The session, call and tool of a request, "" if there is none."""
-        query = "SELECT session, call, tool FROM requests WHERE id = ?"
-        session, call, tool = self._database.execute(query, (id,)).fetchone() or ("", "", "")
+        found = self._database.query("SELECT session, call, tool FROM requests WHERE id = ?", id)
+        session, call, tool = found[0] if found else ("", "", "")
         return session, call, tool
-
-    def _column(self, query: str, *values: object) -> list[Any]:
-        return [value for (value,) in self._database.execute(query, values)]
 
     def schema(self, id: str) -> Mapping[str, Any]:
         """The schema of the arguments of a request, whose row was found valid."""
-        (text,) = self._database.execute("SELECT request FROM requests WHERE id = ?", (id,)).fetchone()
+        (text,) = self._column("SELECT request FROM requests WHERE id = ?", id)
         schema: Mapping[str, Any] = json.loads(text)["schema"]
         return schema
 
@@ -192,115 +117,91 @@ class ApprovalTable:
             if isinstance(answer, Approved)
             else {"approved": False}
         )
-        text = canonical({**said, "message": getattr(answer, "message", ""), "by": by, "at": self.now()})
-        (signature,) = self._database.execute("SELECT signature FROM requests WHERE id = ?", (id,)).fetchone()
-        self._database.execute(
-            "UPDATE requests SET answer = ?, answer_signature = ? WHERE id = ?",
-            (text, self._signer.of(ANSWER, id, signature, text.encode()), id),
-        )
-        self._sign_state(id)
+        at = self._database.now()
+        text = canonical({**said, "message": getattr(answer, "message", ""), "by": by, "at": at})
+        self._change(id, answer=text)
 
     def mark_used(self, id: str) -> None:
-        self._database.execute("UPDATE requests SET used_at = ? WHERE id = ?", (self.now(), id))
-        self._sign_state(id)
+        self._change(id, used_at=self._database.now())
+
+    def mark_unused(self, id: str) -> None:
+        self._change(id, used_at=None)
 
     def mark_withdrawn(self, id: str) -> None:
-        self._database.execute("UPDATE requests SET withdrawn_at = ? WHERE id = ?", (self.now(), id))
-        self._sign_state(id)
+        self._change(id, withdrawn_at=self._database.now())
 
-    def _sign_state(self, id: str) -> None:
-        row = self._database.execute(f"SELECT {_OF_STATE} FROM requests WHERE id = ?", (id,)).fetchone()
-        signature = self._signer.of(STATE, id, *_state_texts(*row))
-        self._database.execute("UPDATE requests SET state_signature = ? WHERE id = ?", (signature, id))
+    def _change(self, id: str, **values: object) -> None:
+        """Change columns of a request. An invalid row stays invalid."""
+        (row,) = self._database.rows(REQUESTS, "id = ?", id)
+        if row.is_valid:
+            self._database.change(REQUESTS, row.values, **values)
+        else:
+            sets = ", ".join(f"{name} = ?" for name in values)
+            self._database.query(f"UPDATE requests SET {sets} WHERE id = ?", *values.values(), id)
 
     def pending(self) -> int:
         """The number of requests that can be answered."""
-        (number,) = self._column(f"SELECT count(*) FROM requests INDEXED BY open WHERE {_UNANSWERED}", self.now())
-        return int(number)
+        where = f"requests INDEXED BY requests_open WHERE {_UNANSWERED}"
+        return int(self._column(f"SELECT count(*) FROM {where}", self._database.now())[0])
 
     def questions(self, session: str, tool: str) -> int:
         """The number of confirmations that can be answered, of one tool in one session."""
         where = f"session = ? AND tool = ? AND asks = 'confirmation' AND {_UNANSWERED}"
-        (number,) = self._column(
-            f"SELECT count(*) FROM requests INDEXED BY open WHERE {where}", session, tool, self.now()
-        )
-        return int(number)
+        query = f"SELECT count(*) FROM requests INDEXED BY requests_open WHERE {where}"
+        return int(self._column(query, session, tool, self._database.now())[0])
 
     def bytes_by_session(self) -> list[tuple[str, int]]:
         """The bytes of each session's requests that are not used, withdrawn or expired."""
         query = f"SELECT session, sum(bytes) FROM requests WHERE {_UNUSED} GROUP BY session"
-        return self._database.execute(query, (self.now(),)).fetchall()
+        return self._database.query(query, self._database.now())
 
     def ended(self) -> list[tuple[str, EndedBy]]:
         """The ids of the requests that were withdrawn and of the standing approvals that were revoked, by their rows,
         and which of both happened."""
-        query = (
+        return self._database.query(
             "SELECT id, 'withdrawn' FROM requests WHERE withdrawn_at IS NOT NULL "
             "UNION ALL SELECT id, 'revoked' FROM standing WHERE revoked_at IS NOT NULL"
         )
-        return self._database.execute(query).fetchall()
 
-    def prune(self, kept_s: float) -> None:
-        """Remove rows that expired more than `kept_s` seconds ago, and the oldest requests that are over, beyond
-        `KEPT_BYTES`."""
-        now = self.now()
-        for table in ("requests", "standing"):
-            self._database.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now - kept_s,))
+    def used(self) -> list[str]:
+        """The ids of the requests whose answers were used, by their rows."""
+        return self._column("SELECT id FROM requests WHERE used_at IS NOT NULL")
+
+    def prune(self) -> None:
+        """Remove rows that expired long ago, and the oldest requests that are over, beyond `KEPT_BYTES`."""
+        self._database.prune(REQUESTS, STANDING)
         if self._added < KEPT_BYTES // 8:
             return
         self._added = 0
         over = "used_at IS NOT NULL OR withdrawn_at IS NOT NULL OR expires_at <= ?"
         summed = "SELECT rowid AS row, sum(bytes) OVER (ORDER BY created_at DESC, rowid) AS total FROM requests"
         query = f"DELETE FROM requests WHERE rowid IN (SELECT row FROM ({summed} WHERE {over}) WHERE total > ?)"
-        self._database.execute(query, (now, KEPT_BYTES))
+        self._database.query(query, self._database.now(), KEPT_BYTES)
+
+    def _column(self, query: str, *values: object) -> list[Any]:
+        return [value for (value,) in self._database.query(query, *values)]
 
     def _entries(self, where: str, *values: object) -> list[ApprovalEntry]:
-        query = (
-            "SELECT id, tool, expires_at, request, signature, answer, answer_signature, used_at, withdrawn_at, "
-            f"state_signature FROM requests {f'WHERE {where}' if where else ''} ORDER BY created_at"
-        )
-        return [self._read(*row) for row in self._database.execute(query, values)]
+        rows = self._database.rows(REQUESTS, f"{where} ORDER BY created_at", *values)
+        return [self._entry(row) for row in rows]
 
-    def _read(
-        self,
-        id: str,
-        tool: str,
-        expires_at: float,
-        text: str,
-        signature: bytes,
-        answered: str | None,
-        answer_signature: bytes | None,
-        used_at: float | None,
-        withdrawn_at: float | None,
-        state_signature: bytes | None,
-    ) -> ApprovalEntry:
-        invalid = ApprovalEntry(id=id, state="invalid", request=None)
-        state_texts = _state_texts(signature, answer_signature, used_at, withdrawn_at)
-        if not self._signer.fits(state_signature, STATE, id, *state_texts):
-            return invalid
-        if not self._signer.fits(signature, REQUEST, id, text.encode()):
-            return invalid
-        request = from_data(json.loads(text)["request"])
-        if (request.id, request.tool, request.expires_at) != (id, tool, expires_at):
-            return invalid
-        said: Mapping[str, Any] = {}
-        if answered is not None:
-            if not self._signer.fits(answer_signature, ANSWER, id, signature, answered.encode()):
-                return invalid
-            said = json.loads(answered)
+    def _entry(self, row: Row) -> ApprovalEntry:
+        if not row.is_valid:
+            return ApprovalEntry(id=str(row["id"]), state="invalid", request=None)
+        said: Mapping[str, Any] = {} if row["answer"] is None else json.loads(row["answer"])
         state: ApprovalState = "pending"
-        if used_at is not None:
+        if row["used_at"] is not None:
             state = "used"
-        elif withdrawn_at is not None:
+        elif row["withdrawn_at"] is not None:
             state = "withdrawn"
-        elif expires_at <= self.now():
+        elif row["expires_at"] <= self._database.now():
             state = "expired"
         elif said:
             state = "approved" if said["approved"] else "denied"
         return ApprovalEntry(
-            id=id,
+            id=row["id"],
             state=state,
-            request=request,
+            request=from_data(json.loads(row["request"])["request"]),
             approved=bool(said.get("approved")),
             arguments=said.get("arguments"),
             payload=said.get("payload"),
@@ -312,54 +213,29 @@ class ApprovalTable:
     # -- standing approvals --------------------------------------------------------------------------------------------
 
     def add_standing(self, approval: StandingApproval) -> None:
-        text = canonical(asdict(approval))
-        signature = self._signer.of(STANDING, approval.id, text.encode())
-        self._database.execute(
-            "INSERT INTO standing VALUES (?, ?, ?, ?, ?, NULL, ?)",
-            (
-                *(approval.id, approval.tool, approval.expires_at, text, signature),
-                self._signer.of(REVOCATION, approval.id, signature, repr(None).encode()),
-            ),
+        values = {"id": approval.id, "tool": approval.tool, "expires_at": approval.expires_at, "revoked_at": None}
+        self._database.put(
+            STANDING, {**values, "approval": canonical(asdict(approval))}, self._until(approval.expires_at)
         )
 
     def standing(self, tool: str | None = None) -> Iterator[StandingApproval]:
         """The standing approvals that hold now, of every tool or of one. An invalid row is left out."""
         where, values = ("", ()) if tool is None else ("AND tool = ?", (tool,))
-        rows: Iterable[tuple[str, str, bytes, float | None, bytes]] = self._database.execute(
-            "SELECT id, approval, signature, revoked_at, state_signature FROM standing "
-            f"WHERE expires_at > ? AND revoked_at IS NULL {where}",
-            (self.now(), *values),
-        ).fetchall()
-        for id, text, signature, revoked_at, state_signature in rows:
-            is_valid = self._signer.fits(signature, STANDING, id, text.encode())
-            if is_valid and self._signer.fits(state_signature, REVOCATION, id, signature, repr(revoked_at).encode()):
-                said: dict[str, Any] = json.loads(text)
+        rows: Iterable[Row] = self._database.rows(
+            STANDING, f"expires_at > ? AND revoked_at IS NULL {where}", self._database.now(), *values
+        )
+        for row in rows:
+            if row.is_valid:
+                said: dict[str, Any] = json.loads(row["approval"])
                 ancestors: list[str] = said.pop("ancestors", [])  # an earlier version kept none
-                approval = StandingApproval(**said, ancestors=tuple(ancestors))
-                if approval.id == id and approval.expires_at > self.now():
-                    yield approval
+                yield StandingApproval(**said, ancestors=tuple(ancestors))
 
     def revoke_standing(self, id: str) -> None:
         """End a standing approval. Its row stays until it would have expired."""
-        (signature,) = self._database.execute("SELECT signature FROM standing WHERE id = ?", (id,)).fetchone()
-        now = self.now()
-        self._database.execute(
-            "UPDATE standing SET revoked_at = ?, state_signature = ? WHERE id = ?",
-            (now, self._signer.of(REVOCATION, id, signature, repr(now).encode()), id),
-        )
+        (row,) = self._database.rows(STANDING, "id = ?", id)
+        self._database.change(STANDING, row.values, revoked_at=self._database.now())
 
 
 def text_of(request: ApprovalRequest, schema: Mapping[str, Any]) -> str:
     """The text of a request's row, in ASCII. `schema` is that of the tool's arguments."""
     return canonical({"request": to_data(request), "schema": schema})
-
-
-_OF_STATE: Final = "signature, answer_signature, used_at, withdrawn_at"
-
-
-def _state_texts(
-    signature: object, answer_signature: bytes | None, used_at: float | None, withdrawn_at: float | None
-) -> tuple[bytes, bytes, bytes, bytes]:
-    """The parts of a request's state that are signed."""
-    own = signature if isinstance(signature, bytes) else b""
-    return own, answer_signature or b"", repr(used_at).encode(), repr(withdrawn_at).encode()

@@ -5,24 +5,24 @@ supervisor, an intent without an end belongs to a call that was interrupted: `in
 """
 
 import logging
-import math
 import sqlite3
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, cast
 
+from toolcell.store.database import is_damage
 from toolcell.store.journal.arguments import bounded_log
-from toolcell.store.journal.chain import BrokenChain, Head, JournalEntry, SharedFacts, entries, is_at
-from toolcell.store.journal.database import Index, opened_index, put_aside
+from toolcell.store.journal.entries import BrokenChain, Head, JournalEntry, SharedFacts, entries, is_at
 from toolcell.store.journal.journal import Journal, Record
 from toolcell.store.journal.log import JournalFull, JournalLog
+from toolcell.store.journal.reading import Index, opened_index, put_aside
 from toolcell.store.journal.segments import LogFile
 
 _log = logging.getLogger("toolcell.store.journal")
@@ -32,8 +32,6 @@ MOST_UNWRITTEN: Final = 10_000
 """The most records that wait for room on a full disk; the oldest is dropped first."""
 BEHIND_S: Final = 5.0
 """The age of a record that is not durable, in seconds, from which on it is a problem."""
-ENDS: Final = frozenset({"call", "denied"})
-"""The kinds of the record that ends a call, unless it is the broker's refusal of an operation."""
 _PYTHON: Final = ".".join(map(str, sys.version_info[:3]))
 NOT_STARTED, FINISHED, UNKNOWN = "not started", "finished", "outcome unknown"
 
@@ -56,8 +54,14 @@ class DurableJournal:
         self._unwritten: deque[Record] = deque(maxlen=MOST_UNWRITTEN)
         self._writing_late = threading.Lock()
         self._index_failure = ""
-        self.since = math.inf
-        """The time in Unix seconds from which on the log had all records when it was opened."""
+        self.removed = 0
+        """The number of entries whose segments were removed, at the opening."""
+        self.interrupted: dict[tuple[str, str], Mapping[str, Any]] = {}
+        """The ends of the interrupted calls, by session and call."""
+        self.given_back: set[str] = set()
+        """The requests for approval whose answers interrupted calls had, and did not use."""
+        self.waited: set[str] = set()
+        """The requests of interrupted calls that did not begin."""
         self._log = JournalLog(log, also, most_bytes)
         self._index_path = index
         self._filler: threading.Thread | None = None
@@ -75,59 +79,53 @@ class DurableJournal:
             return f"The last {behind_s:.0f} s of the journal are not on the disk yet: the disk is slow."
         return self._log.broken or self._failure or self._index_failure
 
-    def open(self, wanted: Iterable[tuple[str, str]] = ()) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-        """Open the log, and record the calls that were interrupted. Returns the data of the last end of each call in
-        `wanted`, (session, call), that was ever sent. Raises BrokenChain, OSError or sqlite3.Error."""
+    def open(self) -> None:
+        """Open the log, fill the index, and record the calls that were interrupted. Raises BrokenChain, OSError or
+        sqlite3.Error."""
         index = opened_index(self._index_path)
         try:
             self._require_log_of(index)
             index.fill(self._log.open(index.head, index.size))
             with LogFile(self._log.path) as file:
-                self.since = next((each.record.at for each in entries(file, file.head, file.begin)), math.inf)
+                self.removed = file.head.number
             unended = [each for call in index.unended(_SINCE_LAST_START) for each in _of_call(index, call)]
-            found = [
-                Record("call", record.session_id, record.call_id, _interruption(record, outcome))
-                for record, outcome in interrupted(unended)
-            ]
-            ends = {call: end for call in wanted for end in _end_of(index, call)}
         except BaseException:
             self._log.close()
             raise
         finally:
             index.close()
-        for record in found:
-            self.write(record)
-        self.write(
-            Record("supervisor", "", data={"event": "started", "toolcell": version("toolcell"), "python": _PYTHON})
-        )
+        for each in _without_end(unended):
+            intent, data = each.record, _interruption(each.record, each.outcome)
+            self.interrupted[intent.session_id, intent.call_id] = data
+            if each.outcome == NOT_STARTED:
+                self.given_back |= each.answers
+                self.waited |= each.asked
+                for request in each.answers:
+                    self.write(given_back(intent.session_id, intent.call_id, request))
+            self.write(Record("call", intent.session_id, intent.call_id, data))
+
+    def begin(self, opens: int) -> None:
+        """Record the start of the supervisor. `opens` is the database's high-water mark (`store.Store`)."""
+        about = {"event": "started", "toolcell": version("toolcell"), "python": _PYTHON, "opens": opens}
+        self.write(Record("supervisor", "", data=about))
         self._filler = threading.Thread(target=self._fill, name="toolcell-journal-index", daemon=True)
         self._filler.start()
-        return ends | {(record.session_id, record.call_id): record.data for record in found}
+
+    def end_of(self, past: Index, session: str, call: str, after: int) -> Mapping[str, Any] | None:
+        """The data of the last end of a call that an earlier supervisor made, among the entries after the number
+        `after`."""
+        found = self.interrupted.get((session, call))
+        return past.end_of(session, call, after) if found is None else found
+
+    def past(self) -> Index:
+        """The index of what earlier supervisors have written. Raises sqlite3.Error."""
+        return Index(self._index_path, to_write=False)
 
     @property
     def has_gap(self) -> bool:
         """Whether the index was lost together with segments of the log, so that nothing tells which approvals were used
         or ended before."""
         return self._log.has_gap
-
-    def used_approvals(self) -> set[str]:
-        """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
-        return self._approvals("data LIKE '%\"used\": true%'", lambda data: bool(data.get("used")))
-
-    def ended_approvals(self) -> set[str]:
-        """The requests that were withdrawn, and the standing approvals that were revoked. Raises sqlite3.Error."""
-        return self._approvals(
-            "(data LIKE '%\"withdrawn\"%' OR data LIKE '%\"revoked\"%')",
-            lambda data: data.get("event") in ("withdrawn", "revoked"),
-        )
-
-    def _approvals(self, where: str, wanted: Callable[[Mapping[str, Any]], bool]) -> set[str]:
-        index = Index(self._index_path, to_write=False)
-        try:
-            found = index.records(f"kind = 'approval' AND {where}")
-            return {str(record.data.get("request")) for _number, record in found if wanted(record.data)}
-        finally:
-            index.close()
 
     def write(self, record: Record) -> None:
         """Append the record. A failure is logged and kept in `failure`, because an end cannot be taken back. The record
@@ -163,8 +161,11 @@ class DurableJournal:
                 self._write_late()
             self._log.append(record, shared)
         except JournalFull as error:
-            return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
+            return self._without_path(error)
         return ""
+
+    def _without_path(self, error: JournalFull) -> str:
+        return str(error).replace(f"The journal {str(self._log.path)!r}", "The journal")
 
     def announce(self, record: Record) -> bool:
         """Append a record that must precede its step. Returns False if it could not be written; then skip the step."""
@@ -172,6 +173,14 @@ class DurableJournal:
             return False
         self.beside.write(record)
         return True
+
+    def claim(self, record: Record) -> int:
+        """Append a record that must precede its step, and return its number. Raises JournalFull, whose text has no
+        path, because a model may read it."""
+        try:
+            return self._log.append(record)
+        except JournalFull as error:
+            raise JournalFull(self._without_path(error)) from error
 
     def give_up(self) -> None:
         """Close the log without a record of the end, after a failed start."""
@@ -181,9 +190,9 @@ class DurableJournal:
         with suppress(OSError):
             self._log.close()
 
-    def close(self) -> None:
+    def close(self, opens: int) -> None:
         """Record the end, and make every record durable."""
-        self.write(Record("supervisor", "", data={"event": "ended"}))
+        self.write(Record("supervisor", "", data={"event": "ended", "opens": opens}))
         try:
             self._log.close()
         except OSError as error:
@@ -248,7 +257,7 @@ class DurableJournal:
                 if index is not None:
                     index.close()
                     index = None
-                if type(error) is sqlite3.DatabaseError:
+                if isinstance(error, sqlite3.Error) and is_damage(error):
                     put_aside(self._index_path, error)
         if index is not None:
             index.close()
@@ -267,12 +276,6 @@ def _of_call(index: Index, call: tuple[str, str]) -> list[Record]:
     return [record for _number, record in found]
 
 
-def _end_of(index: Index, call: tuple[str, str]) -> Iterable[Mapping[str, Any]]:
-    where = "session = ? AND call = ? AND kind IN ('call', 'denied')"  # also of a start that was killed before its end
-    ends = [record.data for _number, record in index.records(where, call) if "operation" not in record.data]
-    return ends[-1:]
-
-
 def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
     """The intents of calls without an end, oldest first, and the outcome of each: "not started", "outcome unknown", or
     "finished" if it was sent and cannot have changed anything that lasts.
@@ -281,41 +284,19 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
     before its intent was written has an end that says so, with `intended` false. A call that asks for a confirmation
     ends by that, so its question is not a call that waits.
     """
-    open_: dict[tuple[str, str], list[_Open]] = {}
-    for record in records:
-        calls = open_.setdefault((record.session_id, record.call_id), [])
-        match record.kind:
-            case "intent":
-                waited = next((each for each in calls if each.record.kind == "approval"), None)
-                if waited is not None:
-                    calls.remove(waited)
-                calls.append(_Open(record, is_started=True))
-            case "approval" if record.data.get("event") == "asked" and record.data.get("asks") != "confirmation":
-                calls.append(_Open(record, is_started=False))
-            case "sent" if calls:
-                calls[-1].is_started = calls[-1].is_sent = True
-            case "queued" if calls:  # it follows "sent" if it waited for room on a full disk
-                calls[-1].is_started = calls[-1].is_sent
-            case "operation" if record.data.get("effect"):  # it may be that of any call with this id
-                for each in calls:
-                    each.has_acted = True
-            case "call" | "denied" if "operation" not in record.data:
-                kinds = ("intent", "approval") if record.data.get("intended", True) else ("approval",)
-                ended = next((each for each in calls if each.record.kind in kinds), None)
-                if ended is not None:
-                    calls.remove(ended)
-            case _:
-                pass
-    return [(each.record, each.outcome) for calls in open_.values() for each in calls]
+    return [(each.record, each.outcome) for each in _without_end(records)]
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
     """A call without an end so far. `has_acted`: it has begun a handle operation with an effect. `is_sent`: it has a
-    "sent" record, which a call that did not wait for a cell lacks."""
+    "sent" record, which a call that did not wait for a cell lacks. `asked` are its requests for approval, and `answers`
+    those whose approving answers it has had."""
 
     record: Record
     is_started: bool
+    asked: set[str] = field(default_factory=set[str])
+    answers: set[str] = field(default_factory=set[str])
     is_sent: bool = False
     has_acted: bool = False
 
@@ -330,8 +311,57 @@ class _Open:
         return UNKNOWN
 
 
+def _without_end(records: Iterable[Record]) -> list[_Open]:
+    """The calls without an end, oldest first."""
+    open_: dict[tuple[str, str], list[_Open]] = {}
+    for record in records:
+        calls = open_.setdefault((record.session_id, record.call_id), [])
+        match record.kind:
+            case "intent":
+                waited = next((each for each in calls if each.record.kind == "approval"), None)
+                if waited is not None:
+                    calls.remove(waited)
+                now = _Open(record, is_started=True)
+                calls.append(now if waited is None else replace(waited, record=record, is_started=True))
+            case "approval":
+                _note_approval(calls, record)
+            case "sent" if calls:
+                calls[-1].is_started = calls[-1].is_sent = True
+            case "queued" if calls:  # it follows "sent" if it waited for room on a full disk
+                calls[-1].is_started = calls[-1].is_sent
+            case "operation" if record.data.get("effect"):  # it may be that of any call with this id
+                for each in calls:
+                    each.has_acted = True
+            case "call" | "denied" if "operation" not in record.data:
+                kinds = ("intent", "approval") if record.data.get("intended", True) else ("approval",)
+                ended = next((each for each in calls if each.record.kind in kinds), None)
+                if ended is not None:
+                    calls.remove(ended)
+            case _:
+                pass
+    return [each for calls in open_.values() for each in calls]
+
+
+def _note_approval(calls: list[_Open], record: Record) -> None:
+    """Note a record of an approval. The answer to a confirmation is had before the call waits for anything else."""
+    data = record.data
+    is_asked = data.get("event") == "asked" and data.get("asks") != "confirmation"
+    has_answer = bool(data.get("used")) and str(data.get("answer")).startswith(("approved", "confirmed"))
+    if not (is_asked or has_answer):
+        return
+    if not calls or (is_asked and (calls[-1].record.kind == "intent" or calls[-1].asked)):
+        calls.append(_Open(record, is_started=False))
+    request = str(data.get("request"))
+    (calls[-1].answers if has_answer else calls[-1].asked).add(request)
+
+
 _LASTING: Final = frozenset({"write", "exec", "net"})
 """The grants with which a call can do what lasts and is not in the journal. An operation with an effect is."""
+
+
+def given_back(session_id: str, call_id: str, request: str) -> Record:
+    """The record of an approval that a call had, and did not use, because it did not begin."""
+    return Record("approval", session_id, call_id, {"event": "given back", "request": request, "answer": "given back"})
 
 
 def _interruption(intent: Record, outcome: str) -> Mapping[str, Any]:

@@ -4,15 +4,15 @@ bound (`segments`)."""
 import errno
 import logging
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from toolcell.store.journal.chain import Head, JournalEntry, SharedFacts, entries, entry_of, new_packer
-from toolcell.store.journal.cures import cure_of
+from toolcell.store.cures import cure_of
+from toolcell.store.files import open_to_append, sync_directory
+from toolcell.store.journal.entries import Head, JournalEntry, SharedFacts, entries, entry_of, new_packer
 from toolcell.store.journal.journal import Record
 from toolcell.store.journal.segments import LogFile, closed_segments, name_of_closed, opening_record
 from toolcell.wire import forks
@@ -74,10 +74,8 @@ class JournalLog:
         Bytes after the last complete entry, from a write that a power failure has cut off, are moved to a file beside
         the log. Raises BrokenChain, or OSError.
         """
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._fd = open_to_append(self.path)
         try:
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-                raise OSError(f"{str(self.path)!r} is not a file.")
             with LogFile(self.path) as file:
                 if offset < file.begin:
                     head, offset, self.has_gap = file.head, file.begin, True
@@ -100,9 +98,9 @@ class JournalLog:
         self._syncing = threading.Thread(target=self._sync, name="toolcell-journal", daemon=True)
         self._syncing.start()
 
-    def append(self, record: Record, shared: SharedFacts | None = None) -> None:
-        """Append a record, whose data follows the `shared` facts. Raises JournalFull, after which the file is as it was
-        before."""
+    def append(self, record: Record, shared: SharedFacts | None = None) -> int:
+        """Append a record, whose data follows the `shared` facts, and return its number. Raises JournalFull, after
+        which the file is as it was before."""
         with self._lock:
             if self.broken:
                 raise JournalFull(self.broken)
@@ -120,6 +118,7 @@ class JournalLog:
             if not self._dirty_since:
                 self._dirty_since = time.monotonic()
                 self._dirty.set()
+            return self._number
 
     def behind_s(self) -> float:
         """The age of the oldest record that is not durable, in seconds."""
@@ -287,12 +286,3 @@ class JournalLog:
     def _full(self, error: Exception) -> JournalFull:
         why = getattr(error, "strerror", None) or str(error)
         return JournalFull(self.broken or f"The journal {str(self.path)!r} cannot be written: {why}. {cure_of(error)}")
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

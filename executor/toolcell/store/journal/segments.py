@@ -7,10 +7,8 @@ that were removed. The chain continues across segments. Each segment but the fir
 from then on, so that a reader can tell removals by the bound from other removals.
 """
 
-import errno
 import os
 import re
-import stat
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 import msgpack
 
-from toolcell.store.journal.chain import PREFIX, BrokenChain, Head
+from toolcell.store.files import open_file
+from toolcell.store.journal.entries import PREFIX, BrokenChain, Head
 from toolcell.store.journal.journal import Record
 
 KIND: Final = "segment"
@@ -137,15 +136,6 @@ class LogFile:
             if len(found) == size:
                 break
         return bytes(found)
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a file of the log for reading. Raises OSError, also if it is not a regular file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return open(fd, "rb")
 
 
 class _Beginning(NamedTuple):

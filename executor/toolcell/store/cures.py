@@ -5,9 +5,12 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
+from toolcell.store.database import is_damage
+from toolcell.store.journal.entries import BrokenChain
 
 READ_ONLY: Final = "Its file system is read-only: use another directory, or mount it so that it can be written."
 _DAMAGED: Final = "It is damaged, or its disk fails: look at the disk, and restore a copy."
@@ -21,6 +24,7 @@ _OF_ERRNO: Final = {
     errno.EMFILE: "The limit on open files is reached: raise it (ulimit -n).",
     errno.ENOENT: "Something in it was removed meanwhile. Start again.",
     errno.EBADMSG: _DAMAGED,
+    errno.EINVAL: "Something else is in its place: remove that.",
     errno.ELOOP: "It is a symbolic link where there must be a file. Remove the link.",
 }
 _OF_SQLITE: Final = {
@@ -55,3 +59,25 @@ def told(name: str) -> Generator[None]:
             name = os.path.basename(error.filename or name)
             why = error.strerror or why
         raise UsageError(f"{name} cannot be used: {why}. {cure_of(error)}") from error
+
+
+def unusable_state(path: Path, database: str, error: OSError | sqlite3.Error | BrokenChain) -> str:
+    """The message of a UsageError for a state directory that cannot be opened. `database` names its database."""
+    where = f"The state directory {str(path)!r} cannot be used"
+    match error:
+        case BrokenChain():
+            return f"{where}: the journal is damaged. {error} {error.cure} See `toolcell audit verify`."
+        case OSError():
+            named = f" ({error.filename})" if error.filename else ""
+            return f"{where}: {error.strerror or error}{named}. {cure_of(error)}"
+        case _:
+            is_lost = is_damage(error) or isinstance(error, sqlite3.NotSupportedError)
+            cure = _NO_DATABASE.format(database) if is_lost else cure_of(error)
+            return f"{where}: {database}: {error}. {cure}"
+
+
+_NO_DATABASE: Final = (
+    "Restore a copy of {0}, or move it away with its -wal and -shm files: without it, requests for approval, suspended "
+    "sessions, tasks and kept results of earlier supervisors are forgotten. Idempotency keys of calls that ran are "
+    "found in the journal, so none runs again. The journal is not affected: `toolcell audit verify`."
+)

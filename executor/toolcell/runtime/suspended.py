@@ -9,14 +9,13 @@ from toolcell.errors import UsageError
 from toolcell.rules.channel import ChannelPolicy
 from toolcell.rules.limits import SessionUsage, UsageLimits
 from toolcell.rules.profile import Profile
+from toolcell.runtime.core import SessionCore
 from toolcell.runtime.opening import Opening
-from toolcell.store.state.sessions import KeptSession
+from toolcell.store.sessions import KeptSession
 from toolcell_sandbox.profile import CellProfile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable
-
-from .core import SessionCore
 
 VERSION = 1
 _PARTS = ("channel", "memory", "web", "http")

@@ -142,6 +142,8 @@ def _summary(record: Record) -> str:
     match record.kind:
         case "call" | "denied":
             what = str(data.get("operation") or data.get("error") or "ok")
+        case "claim":
+            what = str(data.get("id"))
         case "approval":
             what = str(data.get("answer") or data.get("event"))
         case _:
@@ -163,6 +165,8 @@ def _sentence(record: Record) -> str:
             return "The call waited for a process."
         case "sent":
             return "The call was given to a process."
+        case "claim":
+            return _claim(data)
         case "operation":
             given = ", ".join(f"{name}={value!r}" for name, value in data.get("arguments", {}).items())
             if data.get("error"):
@@ -209,6 +213,8 @@ def _memory(data: Any) -> str:
 def _approval(data: Any, asked: set[str]) -> str:
     """What a record of approval says. `asked` has the requests of earlier records of the call."""
     request, by = data["request"], data.get("by") or "the approver"
+    if data.get("event") == "given back":
+        return f"The request {request} was not used up, because the call did not begin. The same call may use it."
     if data.get("event") == "asked":
         again = request in asked
         asked.add(request)
@@ -247,6 +253,11 @@ def _scope(data: Any) -> str:
     pattern = ", ".join(f"{name}={glob}" for name, glob in data["pattern"].items())
     which = f" with {pattern}" if pattern else ""
     return f" of calls of {data['tool']} {where}{which}, until {time_of(data['expires_at'])}"
+
+
+def _claim(data: Any) -> str:
+    what = f"the idempotency key {data['id']!r}" if data["of"] == "key" else f"the task {data['id']!r}"
+    return f"The call gave {what} free again." if data.get("freed") else f"The call claimed {what}."
 
 
 _OUTCOMES = {

@@ -11,23 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from toolcell.errors import UsageError
-from toolcell.store.journal.log import sync_directory
-from toolcell.store.state.migrations import STEPS
-from toolcell.store.state.overlap import links_to, overlaps
+from toolcell.store.files import open_file, sync_directory, write_file
+from toolcell.store.migrations import OLD_DATABASES, VERSION, VERSION_FILE, migrate
+from toolcell.store.overlap import links_to, overlaps
 from toolcell.wire import forks
 from toolcell_sandbox.profile import is_below
 
-VERSION: Final = len(STEPS)
-"""The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
 LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
-LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
-SESSIONS, MEMORY, TASKS = "sessions.sqlite", "memory.sqlite", "tasks.sqlite"
-STATUS, VERSION_FILE, LOCK, KEY, ENDED = "status.json", "version", "lock", "key", "approvals.ended"
+LOG, INDEX, DATABASE, MEMORY = "journal.log", "journal.sqlite", "state.sqlite", "memory.sqlite"
+STATUS, LOCK, KEY, ENDED = "status.json", "lock", "key", "approvals.ended"
 _FILES: Final = (
     *(LOG, STATUS, VERSION_FILE, LOCK, KEY, ENDED),
-    *(name + end for name in (DATABASE, APPROVALS, RESULTS, SESSIONS, MEMORY, TASKS) for end in ("", "-wal", "-shm")),
+    *(name + end for name in (INDEX, DATABASE, MEMORY, *OLD_DATABASES) for end in ("", "-wal", "-shm")),
+    *(DATABASE + end for end in (".new", ".healed")),
 )
 _NUMBER_CHARS: Final = 20
 _KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}
@@ -41,14 +39,12 @@ class StateDirectory:
       nobody can replace that by another file.
     - `key`: the key for the HMAC of approvals and sessions, 0600. It guards against edited rows, not against the same
       user.
-    - `journal.log`: the journal (`toolcell.store.journal.chain`).
+    - `journal.log`: the journal (`toolcell.store.journal.entries`).
     - `journal.sqlite`: an index of the journal, made from it.
-    - `approvals.sqlite`: requests for approval and their answers (`store.approvals`).
+    - `state.sqlite`: requests for approval with their answers, results of calls with an idempotency key and of tasks,
+      suspended sessions, and the tasks of MCP clients (`schema`).
     - `approvals.ended`: withdrawn and revoked approvals that the journal may not have yet (`approvals.ended`).
-    - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
-    - `sessions.sqlite`: suspended sessions (`sessions`).
     - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
-    - `tasks.sqlite`: the tasks of MCP clients (`toolcell.mcp.server.kept_tasks`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
@@ -67,12 +63,12 @@ class StateDirectory:
         return self.path / LOG
 
     @property
-    def database(self) -> Path:
-        return self.path / DATABASE
+    def index(self) -> Path:
+        return self.path / INDEX
 
     @property
-    def approvals(self) -> Path:
-        return self.path / APPROVALS
+    def database(self) -> Path:
+        return self.path / DATABASE
 
     @property
     def status(self) -> Path:
@@ -81,18 +77,6 @@ class StateDirectory:
     @property
     def memory(self) -> Path:
         return self.path / MEMORY
-
-    @property
-    def results(self) -> Path:
-        return self.path / RESULTS
-
-    @property
-    def tasks(self) -> Path:
-        return self.path / TASKS
-
-    @property
-    def sessions(self) -> Path:
-        return self.path / SESSIONS
 
     def require_apart(self, directory: str, what: str) -> None:
         """Raise UsageError if cells may see a part of the state directory through `directory`, or could replace a link
@@ -137,23 +121,29 @@ class StateDirectory:
             )
 
     def require_files(self) -> None:
-        """Raise UsageError if there is anything but a file in the place of one of the files here: a link would lead out
-        of the directory, and the reader of a FIFO would wait for ever."""
+        """Raise UsageError if there is anything but a file of this user in the place of one of the files here: a link
+        would lead out of the directory, and the reader of a FIFO would wait for ever."""
         for name in _FILES:
             try:
-                mode = os.stat(self.path / name, follow_symlinks=False).st_mode
+                found = os.stat(self.path / name, follow_symlinks=False)
             except OSError:  # it is not there, or whoever opens it has the same error
                 continue
-            if not stat.S_ISREG(mode):
+            if not stat.S_ISREG(found.st_mode):
                 raise UsageError(
-                    f"{str(self.path / name)!r} is not a file, but {_KINDS.get(stat.S_IFMT(mode), 'a device')}. "
+                    f"{str(self.path / name)!r} is not a file, but "
+                    f"{_KINDS.get(stat.S_IFMT(found.st_mode), 'a device')}. "
                     "Somebody has replaced it: put the file back, or move the state directory away."
+                )
+            if found.st_uid != os.geteuid():
+                raise UsageError(
+                    f"{str(self.path / name)!r} belongs to another user (uid {found.st_uid}). Give it to the user of "
+                    "this program, or move the state directory away."
                 )
 
     def version(self) -> int:
         """The version of the files here, 0 if there are none. Raises UsageError if the version cannot be read."""
         try:
-            with open(self.path / VERSION_FILE, encoding="ascii") as file:
+            with open_file(self.path / VERSION_FILE) as file:
                 return int(file.read(_NUMBER_CHARS))
         except FileNotFoundError:
             return 0
@@ -165,14 +155,14 @@ class StateDirectory:
         path = self.path / KEY
         if not path.exists():
             beside = self.path / f".key.{os.getpid()}.{secrets.token_hex(4)}"
-            _write(beside, secrets.token_bytes(KEY_BYTES))
+            write_file(beside, secrets.token_bytes(KEY_BYTES))
             try:
                 with suppress(FileExistsError):
                     os.link(beside, path)  # whole or not at all, also for another process
             finally:
                 beside.unlink()
             sync_directory(self.path)
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+        with open_file(path) as file:
             key, found = file.read(KEY_BYTES + 1), os.fstat(file.fileno())
         if len(key) != KEY_BYTES or found.st_mode & 0o077 or found.st_uid != os.geteuid():
             raise UsageError(f"{path} is not a key that only its user can read. Remove it; pending approvals end.")
@@ -222,12 +212,12 @@ class StateDirectory:
                     f"Another supervisor (process {self._owner()}) writes to the state directory {str(self.path)!r}. "
                     "Give each supervisor a state directory of its own."
                 ) from None
-        _write(self.path / LOCK, b"%d\n" % os.getpid())
+        write_file(self.path / LOCK, b"%d\n" % os.getpid())
 
     def _owner(self) -> str:
         try:
-            with open(self.path / LOCK, encoding="ascii", errors="replace") as file:
-                return file.read(_NUMBER_CHARS).strip() or "unknown"
+            with open_file(self.path / LOCK) as file:
+                return file.read(_NUMBER_CHARS).decode("ascii", "replace").strip() or "unknown"
         except OSError:
             return "unknown"
 
@@ -235,28 +225,10 @@ class StateDirectory:
         found = self.version()
         if found > VERSION:
             raise self._too_new(found)
-        for number, step in enumerate(STEPS[found:], found + 1):
-            step(self.path, self.key)
-            replace_text(self.path / VERSION_FILE, f"{number}\n")
+        migrate(self.path, found, self.key)
 
     def _too_new(self, found: int) -> UsageError:
         return UsageError(
             f"The state directory {str(self.path)!r} has version {found}, and this toolcell knows {VERSION}. "
             "Install the later toolcell again."
         )
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a small file so that readers see the old or the new text, also after a power failure."""
-    beside = path.with_name(f".{path.name}.new")
-    _write(beside, text.encode())
-    beside.replace(path)
-    sync_directory(path.parent)
-
-
-def _write(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
