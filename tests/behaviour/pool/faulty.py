@@ -20,17 +20,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import anyio
-from tests.misbehaving import send_random_bytes
 
 import toolcell
 from toolcell import Capability, Session, Supervisor, ToolContext, tool
 from toolcell.pool.fleet import Recovery
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox.kernel import syscalls
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # for `tests`
+from tests.misbehaving import send_random_bytes
 
 POOL, OURS = f"{os.path.dirname(toolcell.__file__)}/pool/", "/toolcell"
 BOUND_S = 60.0  # ends a hang; nothing takes a tenth of it
