@@ -318,4 +318,10 @@ class Supervisor(forks.OfOneProcess):
         return self._portal
 
 
-preload_memory = as_in(agents.preload_memory)
+_preload_memory = as_in(agents.preload_memory)
+
+
+@parameters_of(agents.preload_memory)
+def preload_memory(session: Session, *args: Any, **options: Any) -> str:
+    """As `toolcell.preload_memory`, for a blocking session."""
+    return _preload_memory(session, *args, **options)

@@ -142,6 +142,10 @@ def test_a_project_has_no_say_in_what_serves_other_projects_too(places: Places) 
         places.project(f"[supervisor]\n{setting}")
         (complaint,) = places.complaints()
         assert complaint.startswith("supervisor: is for every project, and a project's file can only narrow")
+    for state in ("kept", ""):  # the empty path is the project's folder
+        places.project(f"state = '{state}'")
+        (complaint,) = places.complaints()
+        assert complaint.startswith("state: is for every project, and a project's file can only narrow")
 
 
 def test_a_project_s_file_that_is_named_is_trusted(places: Places) -> None:

@@ -1,10 +1,11 @@
 """What the broker checks of a request, which of them act, and what it sets aside for an answer before there is one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolcell import ChannelPolicy
+from toolcell import ChannelPolicy, Supervisor, ToolContext, tool
 from toolcell.backends.http import Requester, Trail
 from toolcell.sessions.broker import Principal, Refusal, answer_bytes, serve, table_for
 from toolcell.sessions.channel_access import ChannelAccess
@@ -116,3 +117,28 @@ async def test_what_a_tool_asks_with_wrong_arguments_is_refused(
 )
 async def test_arguments_at_their_bounds_are_taken(operation: str, arguments: dict[str, Field]) -> None:
     await served(operation, arguments)
+
+
+class Wrong(DictWeb):
+    """A client of the program that answers mappings in place of records."""
+
+    async def search(self, query: str, *, limit: int) -> Any:
+        return [{"title": "t", "url": "u", "more": "m"}]
+
+    async def fetch(self, url: str, *, max_bytes: int) -> Any:
+        return {"url": url}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("operation", ["search", "fetch"])
+async def test_a_backend_that_answers_no_record_is_no_failure_of_the_tool(operation: str, tmp_path: Path) -> None:
+    @tool(needs={Capability.WEB})
+    def read(ctx: ToolContext) -> str:
+        return str(
+            ctx.require.web.search("q") if operation == "search" else ctx.require.web.fetch("https://a.example/")
+        )
+
+    async with Supervisor([read], web=Wrong({})) as supervisor:
+        session = await supervisor.open_session("worker", workspace=tmp_path)
+        error = (await session.call("read")).error
+    assert error is not None and error.message == f"The supervisor could not carry out 'web.{operation}'."

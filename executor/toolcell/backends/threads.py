@@ -12,6 +12,7 @@ from toolcell.wire import forks
 from toolcell_tools.interrupts import Escaped
 
 __all__ = [
+    "APPROVERS",
     "FILES",
     "HOOKS",
     "LOOKS",
@@ -101,6 +102,8 @@ LOOKS: Final = Threads(8)
 """For looks at the files that calls have changed. A file system that hangs holds none of the other threads."""
 HOOKS: Final = Threads(16)
 """For plain hooks. A hook that hangs holds none of the other threads."""
+APPROVERS: Final = Threads(64)
+"""For plain approvers, which wait for people. A call whose question waits for a thread can be answered in the store."""
 STREAMS: Final = Threads(4)
 """For what calls print. A flood of output holds none of the other threads."""
 SWEEPS: Final = Threads(2)

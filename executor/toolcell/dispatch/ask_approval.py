@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 import anyio
 
 from toolcell.backends.protocols import Channel
-from toolcell.backends.threads import NoThread, in_thread
+from toolcell.backends.threads import APPROVERS, NoThread, in_thread
 from toolcell.dispatch.hooks import answer_of
 from toolcell.errors import UsageError
 from toolcell.rules.call import ToolCall
@@ -343,7 +343,7 @@ async def put_to(approver: AnyApprover, request: ApprovalRequest, store: Approva
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED
     try:
-        said: object = await answer_of(approver.approve, deepcopy(request), timeout_s=math.inf)
+        said: object = await answer_of(approver.approve, deepcopy(request), timeout_s=math.inf, threads=APPROVERS)
         if isinstance(said, (Approved, Denied)):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the user's code
             answer, by = said, type(approver).__name__
         else:

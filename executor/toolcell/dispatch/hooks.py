@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import anyio
 
-from toolcell.backends.threads import HOOKS
+from toolcell.backends.threads import HOOKS, Threads
 from toolcell.rules.call import ToolCall
 from toolcell.rules.misuse import count, items
 from toolcell.sessions.session_result import SessionResult
@@ -194,14 +194,14 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-async def answer_of(method: Callable[..., Any], *given: Any, timeout_s: float) -> Any:
-    """What a hook's method returns. Raises TimeoutError. A plain method runs in a thread, and is left there if it takes
-    too long."""
+async def answer_of(method: Callable[..., Any], *given: Any, timeout_s: float, threads: Threads = HOOKS) -> Any:
+    """What a method of the program's returns. Raises TimeoutError. A plain method runs in one of the threads, and is
+    left there if it takes too long."""
     with anyio.fail_after(timeout_s):
         async with Guard():
             if is_async(method):
                 return await method(*given)
-            answer = await HOOKS.run(partial(method, *given), abandon=True)
+            answer = await threads.run(partial(method, *given), abandon=True)
             return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -75,13 +75,13 @@ class Settings(Options):
     session_ttl_s: Mapping[SessionKind, float] = field()
 
 
-_NAMES = frozenset(each.name for each in fields(Options))
+_PLAIN = frozenset(each.name for each in fields(PlainOptions))
 
 
 def settings_of(*args: Any, **values: Any) -> Settings:
     """Make the settings from the parameters of `Supervisor`. Raises UsageError for a wrong one."""
-    # None stands for an omitted option. Another name is refused below.
-    given = {name: each for name, each in values.items() if each is not None or name not in _NAMES}
+    # None stands for an omitted plain option. Of the others, those that are lists refuse it.
+    given = {name: each for name, each in values.items() if each is not None or name not in _PLAIN}
     config: Config | None = given.get("config")
     if config is not None:
         misuse.check_config(config)
@@ -89,7 +89,7 @@ def settings_of(*args: Any, **values: Any) -> Settings:
             **config.session_ttl_s,
             **misuse.mapping("session_ttl_s", given.get("session_ttl_s")),
         }
-        given = {each.name: getattr(config, each.name) for each in fields(PlainOptions)} | given
+        given = {name: getattr(config, name) for name in _PLAIN} | given
     options = Options(*args, **given)
     checked = {
         each.name: _CHECKS[each.metadata["kind"]](each.name, getattr(options, each.name), each.metadata)

@@ -6,7 +6,7 @@ with the types of the arguments, which are checked here before a backend gets th
 """
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -129,17 +129,17 @@ for _name in OPERATIONS:
 
 @_carries_out("channel.send")
 async def _channel_send(principal: Principal, text: str) -> object:
-    return await principal.channel.send(text, sender=principal.sender)
+    return _record(await principal.channel.send(text, sender=principal.sender))
 
 
 @_carries_out("channel.send_to")
 async def _channel_send_to(principal: Principal, text: str, to: str) -> object:
-    return await principal.channel.send(text, sender=principal.sender, to=to)
+    return _record(await principal.channel.send(text, sender=principal.sender, to=to))
 
 
 @_carries_out("channel.status")
 async def _channel_status(principal: Principal) -> object:
-    return principal.channel.status
+    return _record(principal.channel.status)
 
 
 @_carries_out("channel.ask", TEXT_BYTES)
@@ -154,17 +154,17 @@ async def _channel_edit(principal: Principal, message_id: str, text: str) -> Non
 
 @_carries_out("channel.upload")
 async def _channel_upload(principal: Principal, name: str, data: bytes, media_type: str) -> object:
-    return await principal.channel.upload(name, data, media_type, sender=principal.sender)
+    return _record(await principal.channel.upload(name, data, media_type, sender=principal.sender))
 
 
 @_carries_out("channel.read", _room_for_records)
 async def _channel_read(principal: Principal, limit: int) -> object:
-    return await principal.channel.read(limit)
+    return _records(await principal.channel.read(limit))
 
 
 @_carries_out("memory.search", _room_for_records)
 async def _memory_search(principal: Principal, query: str, limit: int) -> object:
-    return list(await principal.memory.search(query, limit=limit, namespace=principal.namespace))
+    return _records(await principal.memory.search(query, limit=limit, namespace=principal.namespace))
 
 
 @_carries_out("memory.store")
@@ -175,12 +175,12 @@ async def _memory_store(principal: Principal, text: str, kind: str, tags: tuple[
 
 @_carries_out("web.search", _SEARCH)
 async def _web_search(principal: Principal, query: str, limit: int) -> object:
-    return list(await principal.web.search(query, limit=limit))
+    return _records(await principal.web.search(query, limit=limit))
 
 
 @_carries_out("web.fetch", _room_for_page)
 async def _web_fetch(principal: Principal, url: str, max_bytes: int) -> object:
-    return await principal.web.fetch(url, max_bytes=max_bytes)
+    return _record(await principal.web.fetch(url, max_bytes=max_bytes))
 
 
 @_carries_out("http.request", _room_for_response)
@@ -189,8 +189,8 @@ async def _http_request(
 ) -> object:
     try:
         if watch is None:
-            return await principal.http.request(method, url, headers, body, grow=principal.grow)
-        return await principal.http.watched(watch, method, url, headers, body, grow=principal.grow)
+            return _record(await principal.http.request(method, url, headers, body, grow=principal.grow))
+        return _record(await principal.http.watched(watch, method, url, headers, body, grow=principal.grow))
     except Refused as error:  # by the profile's rules; neither a failure of the tool nor a missing capability
         raise Refusal("request_denied", str(error)) from error
 
@@ -237,7 +237,7 @@ async def serve(table: Table, principal: Principal, operation: str, arguments: A
             name: _CHECKS[kind.check](name, arguments.get(name, kind.absent), kind.most)
             for name, kind in OPERATIONS[operation].arguments.items()
         }
-        return _to_wire(await row(principal, **checked))
+        return cast("Field", await row(principal, **checked))
     except OutsideRules as error:
         raise Refusal("request_denied", str(error)) from error
     except TooOften as error:
@@ -333,14 +333,15 @@ _CHECKS: Mapping[str, Callable[[str, Field, int], object]] = {
 """The checks of `Argument.check`. Each gets the argument's name, its value and its bound."""
 
 
-def _to_wire(answer: Any) -> Field:
-    """The answer of a backend as the wire has it: records as mappings, their tuples as lists."""
-    if isinstance(answer, list):
-        return [_to_wire(each) for each in cast("list[object]", answer)]
-    if not hasattr(answer, "to_dict"):
-        return cast("Field", answer)
+def _record(answer: Any) -> Field:
+    """A record as the wire has it: a mapping, with lists for tuples. A backend that answers anything else has failed,
+    and not the tool."""
     record: dict[str, Any] = answer.to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _records(answer: Iterable[Any]) -> Field:
+    return [_record(each) for each in answer]
 
 
 class OnNodes:

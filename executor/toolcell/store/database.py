@@ -47,7 +47,7 @@ __all__ = [
     "transaction",
 ]
 
-_log = logging.getLogger("toolcell.store")
+_log = logging.getLogger("toolcell.journal")
 DAY_S: Final = 86_400.0
 BUSY_S: Final = 10.0
 """The time to wait for another process that writes."""

@@ -19,7 +19,7 @@ from toolcell_tools.result import ToolResult
 
 __all__ = ["KeptCall", "ResultStore", "outcome_of"]
 
-_log = logging.getLogger("toolcell.store")
+_log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * DAY_S
 """The time for which a result is kept after its call, in seconds of the database's age."""
 Kind = Literal["key", "task"]

@@ -35,7 +35,7 @@ from toolcell.store.sessions import KeptSession, SessionStore
 
 __all__ = ["OpenState"]
 
-_log = logging.getLogger("toolcell.store")
+_log = logging.getLogger("toolcell.journal")
 CLOSE_S: Final = 10.0
 """The most seconds that the end of the supervisor waits for its files."""
 

@@ -79,7 +79,10 @@ CALLED = [
 MADE = [
     ({"tools": 3}, r"tools is not a list: 3. Write tools=[my_tool]."),
     ({"tools": [3]}, "3 is not a tool and not a function"),
+    ({"tools": None}, r"tools is not a list: None. Write tools=[my_tool]."),
     ({"toolsets": 3}, "toolsets is not a list: 3"),
+    ({"toolsets": None}, "toolsets is not a list: None"),
+    ({"hooks": None}, "hooks is no list but None"),
     ({"profiles": 3}, "profiles is not a mapping: 3"),
     ({"profiles": {"worker": 3}}, "profiles['worker'] is not a Profile: 3. Pass Profile.for_kind('main').replace(…)."),
     ({"profiles": {"wroker": MAIN}}, "no session kind 'wroker'. Did you mean 'worker'?"),

@@ -17,7 +17,9 @@ from toolcell import (
     PermissionDenied,
     PermissionTier,
     Preview,
+    Supervisor,
     TierPolicy,
+    ToolCall,
     ToolContext,
     ToolResult,
     base_tools,
@@ -394,3 +396,41 @@ async def test_no_long_text_for_people_is_written_on_the_event_loop(
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("destroy", {"what": "\\" * 100_000})).error is None
     assert threads and threading.get_ident() not in threads
+
+
+async def test_plain_approvers_that_wait_for_people_hold_up_no_plain_hook(tmp_path: Path) -> None:
+    answered, most = threading.Event(), 20
+
+    class Slow:
+        def approve(self, request: ApprovalRequest) -> Approved | Denied:
+            answered.wait(30)
+            return Approved()
+
+    class Watching:
+        def before_call(self, call: ToolCall) -> None: ...
+
+    @tool(requires_approval=True)
+    def risky(number: int) -> int:
+        return number
+
+    @tool
+    def safe() -> str:
+        return "ran"
+
+    async with Supervisor([risky, safe], hooks=[Watching()], approver=Slow(), hook_timeout_s=5) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        results: list[ToolResult] = []
+
+        async def ask(number: int) -> None:
+            results.append(await session.call("risky", {"number": number}))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in range(most):
+                    tasks.start_soon(ask, number)
+                await until(lambda: supervisor.approvals.pending_count() == most)
+                assert (await session.call("safe")).unwrap() == "ran"
+                answered.set()
+        finally:
+            answered.set()
+    assert sorted(result.unwrap() for result in results) == list(range(most))

@@ -22,7 +22,7 @@ from toolcell.store.journal.journal import Record
 from toolcell.store.journal.segments import LogFile, closed_segments
 from toolcell_tools.encode import in_utf8
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL,
