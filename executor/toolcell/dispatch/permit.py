@@ -20,7 +20,7 @@ from toolcell_tools.session_info import SessionInfo
 from .call_errors import forbidden, lacking_grants
 from .services import Caller, Offer
 
-_log = logging.getLogger("toolcell.rules.policy")
+_log = logging.getLogger("toolcell.policy")
 _POLICY_FAILED: Final = "the policy failed"
 
 

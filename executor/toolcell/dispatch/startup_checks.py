@@ -25,7 +25,7 @@ _METHODS = {
 """The methods of a hook, each with its arguments."""
 _NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not
 _LIKE = 0.5  # if a hook has no hook method at all, a weaker similarity is enough
-_log = logging.getLogger("toolcell.rules.policy")
+_log = logging.getLogger("toolcell.policy")
 
 
 def checked_hooks(hooks: Iterable[object]) -> tuple[object, ...]:

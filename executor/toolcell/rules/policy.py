@@ -22,7 +22,7 @@ Decision = Literal["allow", "ask", "deny"]
 PROJECT = "project policy"
 """The name of a project's denials in explanations."""
 _DECISIONS = ("allow", "ask", "deny")
-_log = logging.getLogger("toolcell.rules.policy")
+_log = logging.getLogger("toolcell.policy")
 
 
 class Policy(Protocol):

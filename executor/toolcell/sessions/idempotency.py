@@ -20,7 +20,7 @@ from toolcell.wire.budget import MIB, is_beyond, memory_of, oldest_beyond
 from toolcell_tools.errors import Cancelled, SandboxUnavailable, Timeout
 from toolcell_tools.result import ToolResult
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 MAX_KEPT = 1_000
 KEPT_BYTES = 16 * MIB
 """The most results of a session that are kept in memory, and the most bytes that their calls have sent. The oldest is

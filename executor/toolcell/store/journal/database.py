@@ -16,7 +16,7 @@ from toolcell.store.journal.journal import Record
 from toolcell.wire.forks import FileConnection
 from toolcell_tools.encode import in_utf8
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, session TEXT NOT NULL, call TEXT NOT NULL,

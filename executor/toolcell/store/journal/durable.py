@@ -25,7 +25,7 @@ from toolcell.store.journal.journal import Journal, Record
 from toolcell.store.journal.log import JournalFull, JournalLog
 from toolcell.store.journal.segments import LogFile
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 FILL_S: Final = 0.25
 """Seconds between two transactions in which the index takes new records from the log."""
 MOST_UNWRITTEN: Final = 10_000

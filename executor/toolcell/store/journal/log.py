@@ -17,7 +17,7 @@ from toolcell.store.journal.journal import Record
 from toolcell.store.journal.segments import LogFile, closed_segments, name_of_closed, opening_record
 from toolcell.wire import forks
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 SYNC_S: Final = 1.0
 """The most seconds between a record and the start of the fdatasync(2) after it. A power failure loses no record that is
 older than this and the time of one fdatasync(2)."""

@@ -16,7 +16,7 @@ from toolcell_tools.result import ToolResult
 
 __all__ = ["KeptCall", "ResultStore"]
 
-_log = logging.getLogger("toolcell.store.journal")
+_log = logging.getLogger("toolcell.journal")
 KEPT_S: Final = 30 * 86_400.0
 """The time for which a result is kept after its call."""
 BUSY_S: Final = 0.25
