@@ -73,7 +73,8 @@ def as_in(
             raise
         return result if twin is None else twin(result, self)
 
-    waiting.__annotations__ = {} if twin is None else {"return": inspect.signature(twin).return_annotation}
+    returns_same = twin is None or twin is _same
+    waiting.__annotations__ = {} if returns_same else {"return": inspect.signature(twin).return_annotation}
     shown: Callable[..., Any] = waiting
     return show_parameters(shown, method)
 

@@ -162,7 +162,7 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
         settings = {**settings, "state": source.table["state"]}
     if not source.trusted:
         for key in ("supervisor", "state"):
-            if source.table.get(key):
+            if source.table.get(key, {}) != {}:  # also an empty state: the project's directory
                 note((key,), [((), "is for every project")], only_narrows)
         if servers:
             note(("mcpServers",), [((), "names MCP servers, which run programs")], only_narrows)
