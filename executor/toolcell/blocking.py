@@ -73,8 +73,9 @@ def as_in(
             raise
         return result if twin is None else twin(result, self)
 
-    returns_same = twin is None or twin is _same
-    waiting.__annotations__ = {} if returns_same else {"return": inspect.signature(twin).return_annotation}
+    waiting.__annotations__ = {}  # the method's own, unless a twin returns another type
+    if twin is not None and twin is not _same:
+        waiting.__annotations__["return"] = inspect.signature(twin).return_annotation
     shown: Callable[..., Any] = waiting
     return show_parameters(shown, method)
 
