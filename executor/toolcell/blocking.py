@@ -73,7 +73,9 @@ def as_in(
             raise
         return result if twin is None else twin(result, self)
 
-    waiting.__annotations__ = {} if twin is None else {"return": inspect.signature(twin).return_annotation}
+    waiting.__annotations__ = {}  # the method's own, unless a twin returns another type
+    if twin is not None and twin is not _same:
+        waiting.__annotations__["return"] = inspect.signature(twin).return_annotation
     shown: Callable[..., Any] = waiting
     return show_parameters(shown, method)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.backends.vector_index import fused
+from toolcell.backends.records import fused
 
 
 def test_a_key_that_more_rankings_have_comes_first() -> None:

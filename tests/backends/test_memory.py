@@ -311,3 +311,20 @@ def test_the_namespace_of_an_agent_without_ancestors_is_its_id() -> None:
     assert [namespace_of(line) for line in (["ann"], ["a/b"], ["ann", "d\u00e9l\u00e9gu\u00e9"])] == [
         *("ann", "a/b", '["ann","d\u00e9l\u00e9gu\u00e9"]')
     ]
+
+
+async def test_without_an_embedder_the_store_works_where_numpy_is_not_installed(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+sys.modules["numpy"] = None
+from toolcell import MemoryRecord, SQLiteMemory
+
+async def main():
+    with SQLiteMemory({str(tmp_path / "memory.sqlite")!r}) as memory:
+        await memory.store(MemoryRecord(id="", text="The gate is blue."), namespace="a")
+        print([record.text for record in await memory.search("gate", namespace="a", limit=1)])
+
+asyncio.run(main())
+"""
+    done = await anyio.run_process([sys.executable, "-c", program], check=False)
+    assert (done.stdout, done.stderr) == (b"['The gate is blue.']\n", b"")

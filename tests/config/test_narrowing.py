@@ -148,6 +148,13 @@ def test_a_project_has_no_say_in_what_serves_other_projects_too(places: Places) 
         assert complaint.startswith("state: is for every project, and a project's file can only narrow")
 
 
+def test_a_project_does_not_choose_the_state_directory(places: Places) -> None:
+    for directory in ("records", ""):
+        places.project(f'state = "{directory}"')
+        (complaint,) = places.complaints()
+        assert complaint.startswith("state: is for every project, and a project's file can only narrow")
+
+
 def test_a_project_s_file_that_is_named_is_trusted(places: Places) -> None:
     file = places.project("[supervisor]\nmax_cells = 3\n[profiles.main.limits]\nwall_s = 99")
     config = load_config(places.project_folder, file=file)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 import msgpack
 
-from toolcell.backends.vector_index import fused
+from toolcell.backends.records import fused
 
 TABLE: Final = "record"
 _POOL: Final = 50  # the least of each ranking that is fused

@@ -24,11 +24,11 @@ from toolcell.backends.records import (
     checked_namespace,
     checked_record,
     full,
+    fused,
     room_of,
     words_of,
 )
 from toolcell.backends.threads import Threads
-from toolcell.backends.vector_index import fused
 from toolcell.errors import ArgumentError
 from toolcell.rules.misuse import count
 from toolcell.rules.misuse import path as checked_path

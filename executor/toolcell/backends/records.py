@@ -5,11 +5,11 @@ import re
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from toolcell.backends.protocols import MemoryRecord, Refused
 
@@ -20,6 +20,7 @@ __all__ = [
     "checked_namespace",
     "checked_record",
     "full",
+    "fused",
     "namespace_of",
     "room_of",
     "words_of",
@@ -109,3 +110,18 @@ class ClosedByWith(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+K = TypeVar("K")
+RANK: Final = 60  # Cormack, Clarke and Büttcher, SIGIR 2009
+
+
+def fused(rankings: Iterable[Sequence[K]], limit: int) -> list[tuple[K, float]]:
+    """The `limit` best keys of all rankings, each with its score: the sum of 1 / (60 + rank), ranks from 1. Keys with
+    the same score keep the order in which they are met."""
+    scores: dict[K, float] = {}
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, 1):
+            scores[key] = scores.get(key, 0.0) + 1.0 / (RANK + rank)
+    best = sorted(scores, key=scores.__getitem__, reverse=True)[:limit]
+    return [(key, scores[key]) for key in best]

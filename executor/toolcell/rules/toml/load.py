@@ -161,8 +161,9 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     if "state" in source.table:  # the same as in [supervisor]
         settings = {**settings, "state": source.table["state"]}
     if not source.trusted:
-        for key in [each for each in ("supervisor", "state") if source.table.get(each, {}) != {}]:  # "" is a path
-            note((key,), [((), "is for every project")], only_narrows)
+        for key in ("supervisor", "state"):
+            if source.table.get(key, {}) != {}:  # also an empty state: the project's directory
+                note((key,), [((), "is for every project")], only_narrows)
         if servers:
             note(("mcpServers",), [((), "names MCP servers, which run programs")], only_narrows)
     own, wrong = _servers(servers, source) if source.trusted else ({}, [])
