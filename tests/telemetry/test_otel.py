@@ -236,7 +236,7 @@ async def test_a_call_that_waits_for_a_process_has_a_span_and_a_metric_of_its_wa
     longest = max(waits[before:], key=lambda span: (span.end_time or 0) - (span.start_time or 0))
     assert longest.start_time and longest.end_time and longest.end_time - longest.start_time >= 30e6
     assert any(is_child(longest, call) for call in traces.named("execute_tool pause"))
-    (point,) = traces.points("toolcell.rules.call.queue.duration")
+    (point,) = traces.points("toolcell.call.queue.duration")
     assert point.count == len(waits) and dict(point.attributes) == {"toolcell.session.kind": "main"}
 
 
@@ -301,7 +301,7 @@ async def test_a_caller_who_goes_leaves_an_ended_span_and_no_call_in_flight(
         with anyio.move_on_after(0.3):
             await session.call("sleep")
     assert attributes(traces.one("execute_tool sleep"))["error.type"] == "cancelled"
-    assert [point.value for point in traces.points("toolcell.rules.call.active")] == [0]
+    assert [point.value for point in traces.points("toolcell.call.active")] == [0]
 
 
 async def test_a_wait_for_approval_is_a_span_with_its_answer(
@@ -383,7 +383,7 @@ async def test_a_processor_that_raises_takes_no_result_and_no_cell(
         assert (await session.call("double", {"number": 2})).output == 4
         assert (await session.call("double", {"number": "two"})).error is not None
     assert "telemetry of" in caplog.text
-    assert [point.value for point in traces.points("toolcell.rules.call.active")] == ([0] if at == "end" else [])
+    assert [point.value for point in traces.points("toolcell.call.active")] == ([0] if at == "end" else [])
 
 
 async def test_a_task_is_below_the_span_in_which_it_was_started(
@@ -416,7 +416,7 @@ async def test_durations_errors_and_calls_in_flight_are_metrics(
         for number in range(3):
             await session.call("double", {"number": number})
         await session.call("fails", {"message": "no"})
-        assert [point.value for point in traces.points("toolcell.rules.call.active")] == [0]
+        assert [point.value for point in traces.points("toolcell.call.active")] == [0]
     durations = {
         (point.attributes["gen_ai.tool.name"], point.attributes.get("error.type")): point
         for point in traces.points("gen_ai.execute_tool.duration")
@@ -426,7 +426,7 @@ async def test_durations_errors_and_calls_in_flight_are_metrics(
     spans = traces.named("execute_tool double")
     took_s = sum((span.end_time or 0) - (span.start_time or 0) for span in spans) / 1e9
     assert durations["double", None].sum == pytest.approx(took_s, abs=1e-6)
-    (errors,) = traces.points("toolcell.rules.call.errors")
+    (errors,) = traces.points("toolcell.call.errors")
     assert (errors.value, errors.attributes["error.type"]) == (1, "execution")
 
 

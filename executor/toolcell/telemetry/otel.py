@@ -49,13 +49,13 @@ class OpenTelemetry:
                 explicit_bucket_boundaries_advisory=DURATIONS_S,
             ),
             queue=meter.create_histogram(
-                "toolcell.rules.call.queue.duration",
+                "toolcell.call.queue.duration",
                 "s",
                 "Waits for a process, of calls that waited at least 1 ms.",
                 explicit_bucket_boundaries_advisory=DURATIONS_S,
             ),
-            active=meter.create_up_down_counter("toolcell.rules.call.active", "{call}", "Calls in flight."),
-            errors=meter.create_counter("toolcell.rules.call.errors", "{call}", "Calls that ended in an error."),
+            active=meter.create_up_down_counter("toolcell.call.active", "{call}", "Calls in flight."),
+            errors=meter.create_counter("toolcell.call.errors", "{call}", "Calls that ended in an error."),
         )
 
     def __repr__(self) -> str:
