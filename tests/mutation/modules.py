@@ -110,7 +110,7 @@ MODULES: dict[str, Held] = {
         "executor/toolcell",
         {
             "wire/budget": held("wire/test_budget", "behaviour/outcomes/test_budgets"),
-            "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
+            "sessions/written_places": held("sessions/test_written_places", "behaviour/files/test_links"),
             "rules/hosts": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
             "rules/profile": held("test_profile", "config/test_narrowing"),
             "rules/policy": held("test_policy"),
@@ -172,6 +172,10 @@ MODULES: dict[str, Held] = {
                 "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
             ),
             "admit": held("behaviour/pool/test_admission"),
+            "route": held(
+                "dispatch/test_workspace_identity", "behaviour/grants/test_matrix", "behaviour/calls/test_calls"
+            ),
+            "call_errors": held("dispatch/test_permit", "behaviour/grants/test_matrix", "behaviour/calls/test_calls"),
             "turnstile": held("dispatch/test_turnstile"),
             "ask_confirmation": held("behaviour/calls/test_confirmation"),
             "startup_checks": held("dispatch/test_guards", "behaviour/settings/test_policy"),
@@ -232,7 +236,6 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
             ),
             "tree": held("sessions/test_tree", "behaviour/sessions/test_sessions"),
-            "workspace_identity": held("sessions/test_workspace_identity"),
             "web_access": held("sessions/test_web_access"),
             "shipping": held("sessions/test_shipping", "sessions/test_preloading", "behaviour/tools/test_by_value"),
             "channel_access": held("sessions/test_channel_access", "behaviour/channels/test_channels"),
