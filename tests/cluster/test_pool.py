@@ -18,8 +18,7 @@ from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
-from toolcell.cluster.demand import MachineDemand
-from toolcell.cluster.members import Member
+from toolcell.cluster.machines import MachineDemand, Member
 from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool

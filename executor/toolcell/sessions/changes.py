@@ -22,7 +22,7 @@ import anyio
 
 from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
-from toolcell.sessions.hung import HungFileSystem, WorkInThread
+from toolcell.sessions.hung_filesystem import HungFileSystem, WorkInThread
 from toolcell_sandbox.trees.changes import LOOK_S, MAX_CHANGES, ChangedFile, Changes, Feed, WatchedTree
 from toolcell_tools.artifact import Artifact
 

@@ -24,7 +24,7 @@ import anyio
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.sessions.changes import CallChanges, TrackedRoot
-from toolcell.sessions.hung import ANSWER_S, HungFileSystem, WorkInThread
+from toolcell.sessions.hung_filesystem import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile, is_below
