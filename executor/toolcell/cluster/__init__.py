@@ -5,8 +5,8 @@
   session, `machines.py` has the machines and the demand for them, `nodes.py` has the nodes, `peer.py` talks to one of
   them, `call_messages.py` encodes calls.
 - A node: `node.py` owns a supervisor and watches leases, `seat.py` holds the calls of one driver, `seat_outbox.py` its
-  messages, `node_spec.py` a spec of cells. `node_run.py` is one call, `inspection.py` what happens around it in the
-  workspace. `kill_timer.py` ends a node that is stopped.
+  messages, `node_spec.py` a spec of cells. `node_run.py` is one call, and the inspections of its workspace.
+  `kill_timer.py` ends a node that is stopped.
 - Workspaces that are sent: `sent/`.
 - Between driver and node: `link.py` is the ordered stream of batches, `messages.py` defines the messages in it.
 
