@@ -64,7 +64,7 @@ class CallChanges:
     run: Run | None = None
     listed: ListedChanges | None = None
     own: Callable[[str, int | None], bool] | None = None
-    """Of a node's list, what the supervisor has written itself, which the node cannot know."""
+    """Whether the supervisor itself has written an entry of a node's list, which the node cannot know."""
     tracked: "TrackedRoot | None" = None
 
     def hear(self, listed: ListedChanges) -> None:

@@ -175,7 +175,7 @@ class _GuardedRoot:
         raise HungFileSystem
 
     def _require_answers(self) -> None:
-        """Raise HungFileSystem if a thread hangs in this tree. Log what a thread has moved that hung and has ended."""
+        """Raise HungFileSystem if a thread hangs in this tree. Log the moves of a thread that hung and has ended."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_over:
             raise HungFileSystem
