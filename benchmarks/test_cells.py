@@ -59,8 +59,8 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
 
 
 def first_calls(supervisor: Supervisor, workspace: Path, *, rest: bool) -> Block:
-    """Open a session, call `read`; then, untimed, close it and wait until its cell is gone. Before that, untimed too, a
-    rest, after which there is a cell ahead, or such a session, which takes what there is, so that another is begun."""
+    """Open a session, call `read`; then, untimed, close it and wait until its cell is gone. Setup, untimed: with
+    `rest`, a pause after which a prewarmed cell is ready; otherwise a session that uses the prewarmed cell up."""
 
     async def first_call() -> float:
         start = time.perf_counter()

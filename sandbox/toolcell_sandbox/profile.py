@@ -155,7 +155,7 @@ class CellProfile:
 
     @named
     def lifting(self, *names: str) -> "Self":
-        """A copy that does not protect these names. ValueError, with the near name, for one that it has not."""
+        """A copy that does not protect these names. Raises ValueError, with the nearest name, for an unknown one."""
         try:
             return _replace(self, protected=lifted(self.protected, *names))
         except ValueError as error:
@@ -215,7 +215,7 @@ class CellProfile:
         return self.network if "net" in self.grants else NoNetwork()
 
     def environment(self, host: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
+        """The whole environment of a cell: a fixed base, `env`, and the variables of `host` that `pass_env` names."""
         path = [os.path.join(sys.prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
         base = {
             "PATH": ":".join(dict.fromkeys(path)),
@@ -278,7 +278,7 @@ def _to_wire(value: object) -> object:
 
 
 def _from_wire(name: str, value: "Any") -> "Any":
-    """The value of a field, of what `_to_wire` made of it."""
+    """The inverse of `_to_wire` for one field."""
     if name == "network":
         return network_from_wire(value)
     if name == "limits":

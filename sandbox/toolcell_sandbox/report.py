@@ -57,7 +57,7 @@ class Mechanism:
 
 
 def wholes(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
-    """These mechanisms without those that are parts of others among them."""
+    """The mechanisms, without any that is part of another one listed."""
     all = list(mechanisms)
     names = {mechanism.name for mechanism in all}
     return [mechanism for mechanism in all if PARTS.get(mechanism.name) not in names]

@@ -21,7 +21,7 @@ from tests.helpers import PATIENCE_S, until
 
 from toolcell import base_tools, blocking
 from toolcell.cluster import RayCluster
-from toolcell.cluster.demand import MOST_MACHINES, MachineDemand, demand_of
+from toolcell.cluster.machines import MOST_MACHINES, MachineDemand, demand_of
 
 pytestmark = pytest.mark.anyio
 sdk: Any = untyped

@@ -18,8 +18,7 @@ from tests.conftest import small_profiles
 from tests.helpers import PATIENCE_S, until
 
 from toolcell import Supervisor, base_tools
-from toolcell.cluster.demand import MachineDemand
-from toolcell.cluster.members import Member
+from toolcell.cluster.machines import MachineDemand, Member
 from toolcell.cluster.node import Node
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.pool import ClusterPool
@@ -507,7 +506,7 @@ async def test_an_inspection_that_fails_ends_its_call_and_not_the_node(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch, anyio.fail_after(PATIENCE_S):
-        patch.setattr("toolcell.cluster.inspection.listed_of", fail)
+        patch.setattr("toolcell.cluster.node_run.listed_of", fail)
         result = await session.call("shell", {"command": "touch made"})
     assert result.error is not None
     assert (result.error.kind, result.error.outcome) == ("crashed", "outcome unknown")

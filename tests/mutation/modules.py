@@ -53,7 +53,7 @@ MODULES: dict[str, Held] = {
                 "sandbox/test_limits", "sandbox/test_profile", "config/test_narrowing", "config/test_schema"
             ),
             "network": held(
-                "sandbox/test_network", "backends/egress/test_rules", "sandbox/test_profile", "config/test_schema"
+                "sandbox/test_network", "backends/egress/test_decision", "sandbox/test_profile", "config/test_schema"
             ),
             "view": held(
                 "sandbox/test_view",
@@ -109,45 +109,52 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell",
         {
-            "budget": held("pool/test_budget", "behaviour/outcomes/test_budgets"),
-            "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
-            "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
-            "profile": held("test_profile", "config/test_narrowing"),
-            "policy": held("test_policy"),
-            "web_rules": held("test_web_rules", "backends/test_web"),
-            "channel_policy": held("test_channel_policy", "sessions/test_channel_access"),
-            "credentials": held("test_credentials", "backends/http/test_client"),
-            "patterns": held("test_patterns", "test_policy", "approvals/test_store"),
-            "config/policies": held("config/test_policies"),
-            "config/narrowing": held("config/test_narrowing"),
-            "usage_limits": held("test_usage_limits"),
-            "redaction": held(
-                "journal/test_redaction", "journal/test_redact", "sessions/test_secrets", "behaviour/calls/test_secrets"
+            "wire/budget": held("wire/test_budget", "behaviour/outcomes/test_budgets"),
+            "sessions/written_places": held("sessions/test_written_places", "behaviour/files/test_links"),
+            "rules/hosts": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
+            "rules/profile": held("test_profile", "config/test_narrowing"),
+            "rules/policy": held("test_policy"),
+            "rules/pages": held("test_web_rules", "backends/test_web"),
+            "rules/channel": held("test_channel_policy", "sessions/test_channel_access"),
+            "rules/credentials": held("test_credentials", "backends/http/test_client"),
+            "rules/patterns": held("test_patterns", "test_policy", "approvals/test_store"),
+            "rules/toml/complaints": held("config/test_narrowing", "config/test_policies"),
+            "rules/limits": held("test_usage_limits"),
+            **dict.fromkeys(
+                ("rules/redaction", "rules/spellings"),
+                held(
+                    "journal/test_redaction",
+                    "journal/test_redact",
+                    "sessions/test_secrets",
+                    "behaviour/calls/test_secrets",
+                ),
             ),
-            "retrying": held("test_retrying"),
+            "runtime/retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
-                ("approvals/entry", "approvals/request", "approvals/table", "approvals/store"),
+                ("store/approvals/entry", "store/approvals/request", "store/approvals/table", "store/approvals/store"),
                 held("approvals/test_store", "behaviour/durable/test_approvals"),
             ),
-            "state/signing": held("state/test_signing", "approvals/test_store"),
-            **dict.fromkeys(("journal/chain", "journal/durable"), held("journal/test_chain", "journal/test_durable")),
-            "journal/log": held(
+            "store/state/signing": held("state/test_signing", "approvals/test_store"),
+            **dict.fromkeys(
+                ("store/journal/chain", "store/journal/durable"), held("journal/test_chain", "journal/test_durable")
+            ),
+            "store/journal/log": held(
                 "journal/test_log",
                 "journal/test_segments",
                 "journal/test_chain",
                 "journal/test_durable",
                 far=("tests/behaviour/durable/test_disk.py",),
             ),
-            "journal/arguments": held("journal/test_redact"),
-            "journal/reading": held(
+            "store/journal/arguments": held("journal/test_redact"),
+            "store/journal/reading": held(
                 "journal/test_reading", "journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"
             ),
-            "state/directory": held("state/test_directory"),
-            "state/overlap": held("state/test_overlap"),
-            "state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
-            "state/migrations": held("state/test_migrations"),
-            "state/results": held("state/test_results", "behaviour/durable/test_results"),
+            "store/state/directory": held("state/test_directory"),
+            "store/state/overlap": held("state/test_overlap"),
+            "store/state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
+            "store/state/migrations": held("state/test_migrations"),
+            "store/state/results": held("state/test_results", "behaviour/durable/test_results"),
         },
     ),
     **beside(
@@ -165,6 +172,10 @@ MODULES: dict[str, Held] = {
                 "dispatch/test_approve", "behaviour/calls/test_approval", "behaviour/durable/test_approvals"
             ),
             "admit": held("behaviour/pool/test_admission"),
+            "route": held(
+                "dispatch/test_workspace_identity", "behaviour/grants/test_matrix", "behaviour/calls/test_calls"
+            ),
+            "call_errors": held("dispatch/test_permit", "behaviour/grants/test_matrix", "behaviour/calls/test_calls"),
             "turnstile": held("dispatch/test_turnstile"),
             "ask_confirmation": held("behaviour/calls/test_confirmation"),
             "startup_checks": held("dispatch/test_guards", "behaviour/settings/test_policy"),
@@ -225,7 +236,6 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/lifetime/test_untidy_end.py",),
             ),
             "tree": held("sessions/test_tree", "behaviour/sessions/test_sessions"),
-            "workspace_identity": held("sessions/test_workspace_identity"),
             "web_access": held("sessions/test_web_access"),
             "shipping": held("sessions/test_shipping", "sessions/test_preloading", "behaviour/tools/test_by_value"),
             "channel_access": held("sessions/test_channel_access", "behaviour/channels/test_channels"),
@@ -246,29 +256,30 @@ MODULES: dict[str, Held] = {
                 "wire/test_frames", "wire/test_elements", "behaviour/wire/test_any_bytes", "tools/test_encode"
             ),
             "protocol": held("wire/test_protocol", "behaviour/wire/test_any_bytes"),
-            "elements": held("wire/test_elements", "wire/test_frames"),
         },
     ),
     **beside(
         "executor/toolcell/mcp/client",
         {
-            "code_paths": held("mcp/client/test_code_paths"),
-            "configured": held("mcp/client/test_configured", "config/test_servers"),
-            "register": held("mcp/client/test_register"),
+            "server_source": held("mcp/client/test_code_paths"),
             "toolset": held(
+                "mcp/client/test_configured",
+                "config/test_servers",
                 "mcp/client/test_register",
                 "behaviour/mcp/test_url",
                 "behaviour/mcp/test_servers",
                 "behaviour/mcp/test_hostile",
             ),
-            "server_tool": held("mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"),
-            "inside/messages": held("mcp/client/inside/test_messages", "behaviour/mcp/test_hostile"),
+            "server_tools": held(
+                "mcp/client/test_register", "behaviour/mcp/test_servers", "behaviour/mcp/test_hostile"
+            ),
+            "inside/jsonrpc": held("mcp/client/inside/test_messages", "behaviour/mcp/test_hostile"),
             "inside/http": held("mcp/client/inside/test_http", "behaviour/mcp/test_url"),
             **{
                 f"inside/{module}": held(
-                    f"mcp/client/inside/test_{module}", "behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"
+                    f"mcp/client/inside/test_{test}", "behaviour/mcp/test_hostile", "behaviour/mcp/test_servers"
                 )
-                for module in ("client", "results", "stdio")
+                for module, test in (("mcp_client", "client"), ("call_result", "results"), ("stdio", "stdio"))
             },
         },
     ),
@@ -276,16 +287,16 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/pool",
         {
             "plan": held("pool/test_plan", "behaviour/calls/test_concurrency", "behaviour/pool/test_kept"),
-            "recovery": held("pool/test_recovery"),
-            "outbox": held("pool/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
+            "fleet": held("pool/test_fleet", "behaviour/pool/test_failures"),
         },
     ),
     **beside(
         "executor/toolcell/pool/cell",
         {
             "state": held("pool/cell/test_state"),
-            "evidence": held(
-                "pool/cell/test_evidence",
+            "channels": held("pool/cell/test_outbox", "behaviour/calls/test_calls", "behaviour/pool/test_failures"),
+            "meter": held(
+                "pool/cell/test_meter",
                 "behaviour/outcomes/test_usage",
                 "behaviour/pool/test_failures",
                 "behaviour/outcomes/test_outcomes",
@@ -295,15 +306,15 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/backends",
         {
-            "guard": held("backends/test_guard", "backends/egress/test_rules", "backends/test_web"),
+            "addresses": held("backends/test_addresses", "backends/egress/test_decision", "backends/test_web"),
             "body": held("backends/test_exchange", "backends/test_web"),
             "exchange": held("backends/test_exchange", "backends/test_web", "backends/http/test_client"),
-            "pinned": held("backends/test_exchange", "backends/test_web"),
-            "links": held("backends/test_links", "backends/test_web"),
-            "egress/rules": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
-            "egress/head": held("backends/egress/test_head", "behaviour/network/test_proxy"),
-            "egress/length": held("backends/egress/test_length", "behaviour/network/test_proxy"),
-            "egress/net": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
+            "web": held("backends/test_links", "backends/test_web"),
+            "egress/decision": held("backends/egress/test_decision", "behaviour/network/test_proxy"),
+            "egress/head": held(
+                "backends/egress/test_head", "backends/egress/test_length", "behaviour/network/test_proxy"
+            ),
+            "egress/net": held("backends/egress/test_decision", "behaviour/network/test_proxy"),
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "http/checks": held("backends/http/test_checks", "backends/http/test_client"),
@@ -317,8 +328,10 @@ MODULES: dict[str, Held] = {
             "artifact": held("tools/test_content", "tools/test_result"),
             "workspace": held("tools/test_workspace", "tools/test_base"),
             "paths": held("tools/test_paths", "tools/test_workspace", "tools/test_base"),
-            "rules": held("tools/test_rules", "tools/test_definition", "tools/test_options", "tools/test_declaration"),
-            "whole": held("tools/test_whole", "tools/test_typed", "tools/test_dynamic"),
+            "options": held(
+                "tools/test_rules", "tools/test_definition", "tools/test_options", "tools/test_declaration"
+            ),
+            "typed": held("tools/test_whole", "tools/test_typed", "tools/test_dynamic"),
         },
     ),
 }

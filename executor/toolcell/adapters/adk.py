@@ -18,6 +18,7 @@ from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.adk.utils.context_utils import find_context_parameter
 from google.genai import types
 
+from toolcell.adapters.result_forms import blocks_of, in_text, object_of
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
@@ -29,7 +30,6 @@ from toolcell_tools.result import ToolResult
 
 from .adk_in_cell import returned, run
 from .foreign import cell_tool, function_runner, located, returned_schema
-from .results import blocks_of, in_text, object_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
 __all__ = ["AdkTool", "AdkToolset", "OnAdkProgress", "from_adk"]

@@ -16,6 +16,7 @@ from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
 from pydantic import PrivateAttr
 
+from toolcell.adapters.result_forms import blocks_of, in_text, text_of
 from toolcell.dispatch.call_context import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
@@ -28,7 +29,6 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_function, cell_tool, found
-from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
 __all__ = ["LangChainSessionTool", "from_langchain", "to_langchain_tool", "to_langchain_tools", "with_interrupts"]

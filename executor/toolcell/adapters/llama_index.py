@@ -21,6 +21,7 @@ from llama_index.core.workflow import Context
 from workflows.events import Event, HumanResponseEvent, InputRequiredEvent
 from workflows.runtime.types.results import StepWorkerStateContextVar  # pyright: ignore[reportMissingTypeStubs]
 
+from toolcell.adapters.result_forms import blocks_of, in_text, text_of
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import ApprovalRequest, Approved, Denied
@@ -33,7 +34,6 @@ from toolcell_tools.result import ToolResult
 
 from .foreign import cell_tool, function_runner, located
 from .llama_index_in_cell import returned, run
-from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
 __all__ = ["CellProgressEvent", "LlamaIndexTool", "WholeSchema", "from_llama_index", "to_llama_index_tools"]

@@ -17,6 +17,7 @@ from agents.strict_schema import ensure_strict_json_schema
 from agents.tool_context import ToolContext
 from pydantic_core import from_json
 
+from toolcell.adapters.result_forms import blocks_of, in_text, object_of, text_of
 from toolcell.dispatch.call_context import OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
@@ -28,7 +29,6 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_function, found
-from .results import blocks_of, in_text, object_of, text_of
 from .session_calls import ApprovalNeeded, SessionCalls
 
 __all__ = ["from_openai_agents", "toolcell_function_tool", "toolcell_function_tools"]

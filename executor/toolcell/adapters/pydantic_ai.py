@@ -16,6 +16,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 from typing_extensions import TypeIs
 
+from toolcell.adapters.result_forms import blocks_of, in_text, value_of
 from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell.store.approvals import Approved
@@ -27,7 +28,6 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_function, found
-from .results import blocks_of, in_text, value_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
 __all__ = ["PydanticAIToolset", "ToolProgressEvent", "from_pydantic_ai", "toolcell_toolset"]

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from skyrl_gym.tools.core import ToolGroup
 
+from toolcell.adapters.result_forms import text_of
 from toolcell.blocking import Session
 from toolcell.errors import UsageError
 from toolcell_tools.declaration import ToolDeclaration
 
-from .results import text_of
 from .session_source import answered
 
 __all__ = ["CellToolGroup"]

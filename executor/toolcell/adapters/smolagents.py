@@ -20,6 +20,7 @@ from typing import Any, Unpack, cast
 from smolagents import Tool
 from smolagents.agent_types import AgentImage
 
+from toolcell.adapters.result_forms import blocks_of, in_text, text_of, value_of
 from toolcell.blocking import Session
 from toolcell.errors import UsageError
 from toolcell_tools.content import Content, ImageBlock
@@ -33,7 +34,6 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .foreign import cell_tool, function_runner, located
-from .results import blocks_of, in_text, text_of, value_of
 from .smolagents_in_cell import returned, run
 
 __all__ = [

@@ -16,11 +16,11 @@ from smolagents.local_python_executor import CodeOutput, InterpreterError, Pytho
 from smolagents.serialization import SafeSerializer
 from smolagents.utils import AgentError
 
+from toolcell.adapters.result_forms import text_of
 from toolcell.blocking import Session
 from toolcell.errors import UsageError
 from toolcell_tools.for_programs.python_code import PythonCell, PythonEvent, PythonStep
 
-from .results import text_of
 from .smolagents import SmolagentsTool
 
 __all__ = ["CellCodeError", "CellPythonExecutor", "PythonCell"]

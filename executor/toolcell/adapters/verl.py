@@ -16,6 +16,7 @@ from uuid import uuid4
 from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
+from toolcell.adapters.result_forms import blocks_of, in_text, text_of
 from toolcell.errors import UsageError
 from toolcell.rollouts.infrastructure import steady_call
 from toolcell.session import Session
@@ -23,7 +24,6 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .results import blocks_of, in_text, text_of
 from .session_source import SessionSource, answered, source_of
 
 __all__ = ["VerlTool", "schema_of"]

@@ -1,10 +1,13 @@
 """`toolcell serve`: tools for MCP clients."""
 
 import os
+import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import anyio
 import click
@@ -12,13 +15,12 @@ import click
 from toolcell.errors import ToolcellError, UsageError
 from toolcell.rules.toml.config import Config
 from toolcell.rules.toml.load import load_config
+from toolcell.sessions.modules import module_toolset
 from toolcell.supervisor import Supervisor
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.base import base_tools
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.toolsets import Toolset
-
-from .importing import imported, tools_at
 
 __all__ = ["ServeOptions", "run"]
 
@@ -119,14 +121,14 @@ async def _serve(options: ServeOptions, own: tuple[int, int] | None) -> None:
 
 
 def _source(path: str | None) -> Any:
-    return None if path is None else imported(path)
+    return None if path is None else _imported(path)
 
 
 def _tools(options: ServeOptions, config: Config) -> tuple[list[Any], list[Toolset]]:
     tools: list[Any] = list(base_tools()) if options.base else []
     toolsets: list[Toolset] = []
     for path in options.tools:
-        more, sets = tools_at(path)
+        more, sets = _tools_at(path)
         tools += more
         toolsets += sets
     if not tools and not toolsets and not config.servers:
@@ -145,3 +147,37 @@ def _tokens(options: ServeOptions) -> Any:
     if text is None:
         raise UsageError(f"The environment variable {options.tokens_env!r} with the tokens is not set.")
     return TokenList.parse(text, f"${options.tokens_env}")
+
+
+def _imported(path: str) -> object:
+    """The object at `module:name`. The module is imported into this process; the current directory is searched first.
+    Raises UsageError."""
+    module, _, name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"There is no {path!r}: {error}. Write module:object, such as my_tools:TOOLS.") from None
+    return found
+
+
+def _tools_at(path: str) -> tuple[list[Any], list[Toolset]]:
+    """The tools and the toolsets at `module:object`, or those of a whole module, which is imported in cells only.
+
+    The object is a tool, a function, a toolset, or a list of them. Raises UsageError.
+    """
+    if ":" not in path:
+        return [], [module_toolset(path, path=os.getcwd() if _is_here(path) else None)]
+    found = _imported(path)
+    parts = list(cast("Iterable[object]", found)) if isinstance(found, (list, tuple, set, frozenset)) else [found]
+    return [each for each in parts if not isinstance(each, Toolset)], [
+        each for each in parts if isinstance(each, Toolset)
+    ]
+
+
+def _is_here(module: str) -> bool:
+    place = os.path.join(os.getcwd(), *module.split("."))
+    return os.path.exists(f"{place}.py") or os.path.isdir(place)

@@ -1,23 +1,38 @@
-"""A call on a node. It forwards the messages of its process to the driver, and uses the node's proxy."""
+"""A call on a node. It forwards the messages of its process to the driver, and uses the node's proxy.
 
+`run_inspected` runs a call whose changed files or protected names the driver wants to know: it inspects the workspace
+before the call and after it.
+"""
+
+import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from socket import socket
 from typing import Any, Protocol
 
+import anyio
+
 from toolcell.backends.egress import Egress
 from toolcell.backends.egress.gateway import Write
+from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
+from toolcell.dispatch.call_errors import unseen
+from toolcell.dispatch.changed_files import listed_of
+from toolcell.dispatch.protected_names import audit
+from toolcell.dispatch.run_in_cell import has_kept_writers
 from toolcell.dispatch.services import Services
+from toolcell.dispatch.serving import bound_to
 from toolcell.pool.run import NOTHING_USED, Capture, CellSpec, Outcome
 from toolcell.rules.call import ToolCall
-from toolcell.sessions.changes import CallChanges, ListedChanges
-from toolcell.sessions.protection import Watch
+from toolcell.sessions.changes import CallChanges, ListedChanges, RemoteRoot, TrackedRoot
+from toolcell.sessions.protection import Guarded, Watch
 from toolcell.store.journal import Record
 from toolcell.wire.budget import REQUEST_COST, Account, Charge, memory_of
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart, to_fields
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.trees.changes import MAX_CHANGES_CHARS
 
@@ -25,8 +40,9 @@ from .messages import CallEnded, CallNoted, CallSaid, NodeMessage, SendCall
 from .node_operations import CallOperations, PlacedOperations, ReportingRun
 from .sent.copied_paths import AT_HOME, CopiedPaths
 
-__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire", "not_started"]
+__all__ = ["NodeRun", "audit_to_wire", "changes_to_wire", "not_started", "run_inspected"]
 
+_log = logging.getLogger("toolcell.cluster")
 MOST_UNKNOWN_CHARS = 2_000
 
 
@@ -37,6 +53,8 @@ class RunOwner(Protocol):
     def services(self) -> Services: ...
     @property
     def is_durable(self) -> bool: ...
+    @property
+    def is_over(self) -> bool: ...
     def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> Egress:
         """The proxy of one call."""
         ...
@@ -52,6 +70,9 @@ class RunOwner(Protocol):
 
     def on_ended(self, run: "NodeRun", *, later: bool) -> None: ...
     def has_moved(self, run: "NodeRun") -> bool: ...
+    def tell(self, run: "NodeRun") -> None:
+        """Send the outcome of an inspected call to the driver."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +310,83 @@ def audit_to_wire(watch: Watch, paths: CopiedPaths = AT_HOME) -> dict[str, Any]:
         "sole": watch.sole,
         "bound": [replace(each, path=there(each.path)).to_wire() for each in watch.bound],
     }
+
+
+async def run_inspected(
+    owner: RunOwner, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None
+) -> None:
+    """Run a call between inspections of its workspace. An inspection that fails ends only this call."""
+    try:
+        await _run(owner, run, guarded, tracked)
+    except Exception as error:
+        _log.exception("the inspection of the workspace around call %s has failed", run.call_id)
+        owner.services.pool.cancel(run)
+        why = f"The inspection of the workspace failed ({type(error).__name__}). The node's log has the details."
+        run.outcome = Outcome("unavailable" if run.started_at == 0 else "lost", message=why)
+        owner.tell(run)
+
+
+async def _run(
+    owner: RunOwner, run: NodeRun, guarded: Guarded | None, tracked: TrackedRoot | RemoteRoot | None
+) -> None:
+    """Inspect the workspace, run the call, then audit the workspace, as `dispatch.run_in_cell` does."""
+    services, watch = owner.services, None
+    if tracked is not None:
+        run.changes = tracked.call(run.most_changes)
+        run.changes.run = run
+    if guarded is not None:
+        try:
+            watch = await _guard(services, run, guarded)
+        except (SandboxError, OSError, NoThread) as error:
+            run.gone = None
+            run.end(_unguarded(error), time.monotonic())
+            return
+    elif tracked is not None and run.changes is not None:
+        await tracked.enter(run.changes)
+    run.gone = anyio.Event()
+    if run.dropped or owner.is_over:
+        run.end(Outcome("cancelled"), time.monotonic())
+    elif owner.has_moved(run):
+        run.end(Outcome("moved"), time.monotonic())
+    else:
+        services.pool.submit(run)
+    see = partial(_see, run, tracked)
+    if guarded is not None and watch is not None:
+        await audit(services, run, guarded, watch, see)
+    else:
+        await run.gone.wait()
+        with anyio.CancelScope(shield=True):
+            try:
+                await see()
+            finally:
+                services.pool.release(run)
+    run.watch = watch
+    if run.changes is not None and run.changes.tells:
+        run.listed = await listed_of(run.changes)
+    owner.tell(run)
+
+
+async def _guard(services: Services, run: NodeRun, guarded: Guarded) -> Watch:
+    """Inspect the protected names before the call."""
+    spec = run.spec
+    keeps = bool(spec.key.kept_tool)
+    kept = keeps or has_kept_writers(services, spec.profile.writable)
+    watch = await guarded.enter(spec.key.session_id, kept=kept, keeps=keeps, changed=run.changes)
+    run.spec, watch.run = bound_to(watch, spec), run
+    return watch
+
+
+async def _see(run: NodeRun, tracked: TrackedRoot | RemoteRoot | None) -> None:
+    """Inspect the workspace after the call's last process has ended."""
+    if tracked is not None and run.changes is not None:
+        await tracked.leave(run.changes)
+
+
+def _unguarded(error: SandboxError | OSError | NoThread) -> Outcome:
+    """The outcome of a call before which the workspace could not be inspected."""
+    if isinstance(error, NoThread):
+        return Outcome("unavailable", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+    why = unseen(error)
+    return Outcome(
+        "unavailable", message=why.message, mechanism=why.mechanism, cure=why.cure, retry_after_s=why.retry_after_s
+    )

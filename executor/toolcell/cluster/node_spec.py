@@ -5,12 +5,12 @@ import sys
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
+from toolcell.dispatch.route import NOWHERE, DirectoryIdentity
 from toolcell.dispatch.services import Services
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions.changes import RemoteRoot, TrackedRoot
 from toolcell.sessions.grants import code_roots
 from toolcell.sessions.protection import Guarded
-from toolcell.sessions.workspace_identity import NOWHERE, DirectoryIdentity
 from toolcell_sandbox.profile import CellProfile
 
 from .messages import SendSpec

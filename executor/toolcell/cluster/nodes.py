@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 
+from toolcell.cluster.machines import Member, Members
 from toolcell.errors import SandboxUnavailableError, UsageError
 from toolcell_sandbox.report import SandboxReport
 
-from .members import Member, Members
 from .overview import LOSS_SHOWN_S, MOST_LOSSES, NodeLoss, data_of
 from .peer import Peer
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import anyio
 
+from toolcell.cluster.machines import MachineDemand, Member, Members, demand_of
+from toolcell.cluster.placement import Homes, LabelsOf
 from toolcell.dispatch.serving import SessionRun
 from toolcell.errors import SandboxUnavailableError
 from toolcell.pool.deadlines import Deadline, Deadlines
@@ -24,10 +26,7 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
 from .call_messages import call_message, spec_message
-from .demand import MachineDemand, demand_of
-from .homes import Homes, LabelsOf
 from .link import UNPACKABLE
-from .members import Member, Members
 from .messages import (
     CallEnded,
     CallNoted,

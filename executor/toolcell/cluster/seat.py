@@ -18,7 +18,6 @@ from toolcell.wire.budget import Account, Charge
 from toolcell.wire.frames import Field, Unpackable
 from toolcell_sandbox.network import ProxyNetwork
 
-from .inspection import run_inspected
 from .kill_timer import clock_s
 from .messages import (
     AnswerRequest,
@@ -35,7 +34,7 @@ from .messages import (
     message_of,
 )
 from .node_backends import PlacedBackends
-from .node_run import NodeRun, not_started
+from .node_run import NodeRun, not_started, run_inspected
 from .node_spec import NodeSpec
 from .seat_outbox import SeatOutbox
 from .sent.seat_files import NodeFiles, SeatFiles

@@ -10,11 +10,10 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from toolcell.backends.threads import in_thread
+from toolcell.cluster.machines import MachineDemand, Member
 from toolcell.errors import UsageError
 
 from .actor import NodeActor
-from .demand import MachineDemand
-from .members import Member
 from .peer import NodeGone
 
 __all__ = ["RayMembers"]

@@ -44,7 +44,7 @@ class Admission:
     is_counted: bool = False
 
     def leave(self, used: Used | None) -> None:
-        """Give back the places, and count what the call has used, None if it was not run."""
+        """Give back the places, and count the call's usage; None if it was not run."""
         if self.turnstiles:
             self.queue.leave(self.turnstiles, self.session_id)
         if self.meter is None or not self.is_counted:

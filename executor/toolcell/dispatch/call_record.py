@@ -109,7 +109,7 @@ def facts_of(call: ToolCall, version: str, used: Used = NOTHING_USED) -> dict[st
 
 
 def secrets_for_record(services: Services, caller: Caller, call: ToolCall) -> Redaction | None:
-    """The secrets of a call's arguments, if it has some and its record is kept on disk, and those of its session."""
+    """As `argument_secrets`, but None without a journal on disk."""
     return None if services.durable is None else argument_secrets(caller, call)
 
 
@@ -120,7 +120,8 @@ def secrets_of(caller: Caller, call: ToolCall) -> Redaction | None:
 
 
 def argument_secrets(caller: Caller, call: ToolCall) -> Redaction | None:
-    """The secrets of a call's arguments, if it has some, and those of its session. To find them reads all arguments."""
+    """The secrets in a call's arguments, together with those of its session; None if the arguments have none. This
+    reads all arguments."""
     if not isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
         return None
     found = secrets_in(call.arguments)

@@ -20,7 +20,8 @@ from toolcell.sessions.protection import Watch
 from toolcell.sessions.session_result import SessionData, SessionTally
 from toolcell.wire.budget import is_beyond
 from toolcell.wire.frames import encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES, display_of
+from toolcell.wire.messages import VALUES_BYTES
+from toolcell.wire.protocol import display_of
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
@@ -154,8 +155,8 @@ def _display_of_error(fields: Mapping[str, Any], error: ToolError) -> str:
 
 def _add_payload(fields: dict[str, Any], payload: Mapping[str, Any], declaration: ToolDeclaration) -> None:
     """Add a cell's payload to a result's fields. For a malformed payload, raises ValueError (pydantic's ValidationError
-    is one), TypeError or KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the
-    output gives.
+    is one), TypeError or KeyError, and adds nothing. A payload omits empty fields, and a display that equals
+    `display_of(output)`.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)

@@ -1,6 +1,13 @@
-"""A route: where the calls of one tool go in one session."""
+"""A route: where the calls of one tool go in one session.
+
+A workspace is its directory, not its path: while a session lasts, another directory can take the place of the first.
+So the routes of a session hold the identity of the directory, and each call compares it with the directory that is
+there now.
+"""
 
 import os
+import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +24,9 @@ from toolcell.sessions.grants import confine, grants_for, summary_for
 from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
-from toolcell.sessions.workspace_identity import NOWHERE, DirectoryIdentity
 from toolcell.store.journal.entries import SharedFacts
 from toolcell.wire.frames import Field
+from toolcell_sandbox.kernel.syscalls import born_ns
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -32,6 +39,7 @@ from .validate import checks_of
 
 _BLANK: Mapping[str, Any] = vars(ToolResult())
 _UNCHANGING, _PREVIEW = "unchanging", "preview"  # key prefixes of an offer's routes besides its ordinary one
+TICK_NS = 20_000_000  # twice the coarsest tick of the kernel's file clock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +67,46 @@ class Route:
     is_misplaced: bool
     """Whether another kind of file has taken the place of the workspace."""
     requests: tuple[str, ...]
-    """The rules for its HTTP requests, if it has the grant."""
+    """The profile's rules for HTTP requests. They count only with the capability HTTP."""
     http: HttpClient
-    """The client that makes them."""
+    """The client that makes these requests."""
     translate: Callable[[ToolCall], ToolCall] | None
     """Makes the call that the cell gets. None: the cell gets the call as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryIdentity:
+    """Device, inode and birth time of a directory. The birth time is needed because inode numbers are reused.
+
+    The birth time takes a statx(2), which is far slower than the lstat(2) of every call. It is read again only if the
+    change time differs. No program can set the change time, and a later directory has a later one, to a clock tick.
+    """
+
+    device: int = 0
+    inode: int = 0
+    changed_ns: int = 0
+    birth_ns: int = 0
+    is_taken: bool = False
+    """Whether the path is neither a directory nor a link. A link is checked when the cell is made."""
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        return self.device, self.inode, self.birth_ns
+
+    def now(self, path: str) -> "DirectoryIdentity":
+        """The present identity. Zeros mean that nothing is there; the cell that is made then reports the error."""
+        try:
+            info = os.lstat(path)
+        except OSError:
+            return NOWHERE
+        if (info.st_ino, info.st_dev, info.st_ctime_ns) == (self.inode, self.device, self.changed_ns):
+            return self
+        settled = time.time_ns() - info.st_ctime_ns > TICK_NS
+        is_taken = not (stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode))
+        return DirectoryIdentity(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path), is_taken)
+
+
+NOWHERE = DirectoryIdentity()
 
 
 class Routes:

@@ -31,7 +31,8 @@ class Ran(NamedTuple):
     outcome: Outcome
     used: Used
     secrets: Redaction | None = None
-    """The secret texts of its arguments, which the record's texts must not show. Empty without a state directory."""
+    """The secrets that are removed from the texts of the call's record. None if the arguments have none, and without a
+    state directory."""
     run: SessionRun | None = None
     watch: Watch | None = None
     confirmation: str = ""

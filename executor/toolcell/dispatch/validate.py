@@ -254,8 +254,8 @@ def checks_of(tool: Tool[..., Any]) -> Checks:
 
 @dataclass(slots=True)
 class _Streak:
-    """Malformed calls of a tool in a row. `task` made the last one. `told` is the turn at which other tasks have its
-    result, None before."""
+    """Malformed calls of a tool in a row. `task` made the last one. `told` is the turn from which other tasks may know
+    its result; None until then."""
 
     count: int
     task: int

@@ -72,9 +72,8 @@ class Rivals:
     time of a session with one. So while several sessions make calls, the cgroups of a session's cells have a smaller
     CPU weight: together that of one process. The kernel does the rest. Without a cgroup, a session has no weight.
 
-    Known are the session that made the last call, and the times of its last call and of the last call of any other
-    session. `seen` has the time of the last call of each session. `seen[last]` may be older than `last_at`, which
-    holds."""
+    The session `last` made the last call, at `last_at`. `other_at` is the time of the last call of any other session.
+    `seen` has the time of each session's last call; for `last` it may be out of date, and `last_at` counts."""
 
     __slots__ = ("last", "last_at", "other_at", "seen")
 
@@ -833,8 +832,8 @@ class Pool:
             cell.hurry()  # a sweep that got no core
 
     def _share_cores(self, cell: Cell, now: float, running: int) -> None:
-        """Set the cell's share of the cores: its session has `running` calls, without those whose cells are killed,
-        which take no time any more. They share the CPU weight of one process if another session has calls."""
+        """Set the cell's share of the cores. `running` counts the session's live calls: they share the CPU weight of
+        one process while another session has calls."""
         session_id = cell.spec.key.session_id
         calls = max(1, running) if self._rivals.has(session_id, now) else 1
         if calls > 1 or cell.lowered:  # a long call gets its weight back when the others are over

@@ -118,10 +118,10 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def alarm(self, on_alarm: Callable[[], None]) -> Callable[[float], None]:
-        """The reactor's one alarm: a function that has `on_alarm` called at a moment (time.monotonic seconds), or never
-        for math.inf, instead of at the moment before.
+        """The reactor's one alarm. Returns a function that sets it to a moment (time.monotonic seconds), at which
+        `on_alarm` is called once; math.inf turns it off. Each setting replaces the one before.
 
-        The first moment takes a descriptor. Raises SandboxError if none is left.
+        The first setting takes a descriptor. It raises SandboxError if none is left.
         """
         ...
 
@@ -135,7 +135,8 @@ class Reactor(Protocol):
         ...
 
     def stay_awake(self, until: float) -> None:
-        """Until then (time.monotonic seconds) or until a waiter is set, do not sleep, if this loop can do without."""
+        """Poll instead of sleeping, until then (time.monotonic seconds) or until a waiter is set. A loop that cannot
+        poll ignores this."""
         ...
 
     def from_thread(self, callback: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """Rules for the pages that a session may fetch. Each rule is a line of text. No code here opens a socket.
 
-A rule is a host, `*` for every host, or "seen" for links that the supervisor itself has found. `sessions.reading`
+A rule is a host, `*` for every host, or "seen" for links that the supervisor itself has found. `sessions.web_access`
 compares a URL with the rules before each request.
 """
 

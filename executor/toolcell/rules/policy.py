@@ -326,7 +326,7 @@ def rule_name(index: int, name: str) -> str:
 
 
 def named_tools_of(policy: Policy) -> frozenset[str]:
-    """The tools that the policy names, as far as it can be asked."""
+    """The tool names in the policy's rules; empty for a custom policy."""
     return policy.named_tools if isinstance(policy, (TierPolicy, StricterPolicy)) else frozenset()
 
 

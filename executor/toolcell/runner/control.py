@@ -1,8 +1,7 @@
 """What the init and its call processes share with the supervisor: descriptors by number, and the control socket.
 
 The init's end of the control socket is blocking. Messages on it are from the supervisor, so they are trusted. It
-carries the messages before the first call, and the one that binds the cell to a session; `wire.protocol` encodes
-those of each call.
+carries the messages before the first call, `BindSession`, and a `Recycle` after each call.
 """
 
 import os

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolcell.wire.frames import Field, encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
+from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
+from toolcell.wire.protocol import display_of
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import Unencodable

@@ -140,9 +140,9 @@ class SessionCore:
         self.opening = opening
         self.owns_channel = owns_channel
         self.result: SessionResult | None = None
-        """What it has left to its parent, when it has ended."""
+        """The session's result, once it has ended."""
         self.returned: WorkspaceReturn | None = None
-        """What came back from its workspace at the last time."""
+        """The last return of its sent workspace."""
         self.left_s = ttl_s
         """Seconds until it expires, while its time stands still."""
         self._expires_at = math.inf

@@ -47,13 +47,13 @@ from toolcell.sessions.changes import WorkspaceChanges
 from toolcell.sessions.channel_access import ChannelAccess
 from toolcell.sessions.foreign_tools import ForeignTool, say_all
 from toolcell.sessions.grants import code_roots, resolved, session_grants, within
-from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.session_result import SessionData, SessionState, SessionTally
 from toolcell.sessions.supervisor_lifetime import Lifetime
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.sessions.web_access import SeenLinks
+from toolcell.sessions.written_places import WrittenPlaces
 from toolcell.store.approvals import AnyApprover, Approvals, Approver
 from toolcell.store.directory import StateDirectory
 from toolcell.store.journal import Journal, Record

@@ -22,7 +22,7 @@ import anyio
 
 from toolcell.backends.threads import LOOKS, NoThread
 from toolcell.pool.run import Run
-from toolcell.sessions.hung import HungFileSystem, WorkInThread
+from toolcell.sessions.hung_filesystem import HungFileSystem, WorkInThread
 from toolcell_sandbox.trees.changes import LOOK_S, MAX_CHANGES, ChangedFile, Changes, Feed, WatchedTree
 from toolcell_tools.artifact import Artifact
 
@@ -64,7 +64,7 @@ class CallChanges:
     run: Run | None = None
     listed: ListedChanges | None = None
     own: Callable[[str, int | None], bool] | None = None
-    """Of a node's list, what the supervisor has written itself, which the node cannot know."""
+    """Whether the supervisor itself has written an entry of a node's list, which the node cannot know."""
     tracked: "TrackedRoot | None" = None
 
     def hear(self, listed: ListedChanges) -> None:

@@ -18,13 +18,12 @@ import toolcell_sandbox
 import toolcell_tools
 from toolcell.rules import hosts, pages
 from toolcell.rules.profile import CHANGES, EXCEPTIONS, Profile
+from toolcell.sessions.written_places import WrittenPlaces
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_below
 from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
-
-from .links import WrittenPlaces
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import anyio
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.sessions.changes import CallChanges, TrackedRoot
-from toolcell.sessions.hung import ANSWER_S, HungFileSystem, WorkInThread
+from toolcell.sessions.hung_filesystem import ANSWER_S, HungFileSystem, WorkInThread
 from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import CellProfile, is_below
@@ -175,7 +175,7 @@ class _GuardedRoot:
         raise HungFileSystem
 
     def _require_answers(self) -> None:
-        """Raise HungFileSystem if a thread hangs in this tree. Log what a thread has moved that hung and has ended."""
+        """Raise HungFileSystem if a thread hangs in this tree. Log the moves of a thread that hung and has ended."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_over:
             raise HungFileSystem

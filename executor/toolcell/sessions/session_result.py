@@ -1,4 +1,4 @@
-"""What the calls of a session leave behind: its values and its tally; and what it leaves to its parent: its result."""
+"""A session's values and tally, which its calls fill, and its result, which its parent gets."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -113,7 +113,7 @@ class SessionTally:
 
     @property
     def usage(self) -> SessionUsage:
-        """What its calls, and those of children that have ended, have used."""
+        """The usage of its calls, and of the calls of children that have ended."""
         return SessionUsage(calls=self.calls, cpu_s=self.cpu_s, wall_s=self.wall_s, bytes=self.bytes)
 
     @property
@@ -168,7 +168,7 @@ class SessionTally:
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Continue with what `to_data` gave."""
+        """Continue from the data of `to_data`."""
         usage = SessionUsage(**data["usage"])
         self.calls, self.cpu_s, self.wall_s, self.bytes = usage.calls, usage.cpu_s, usage.wall_s, usage.bytes
         self.made(Artifact(**each) for each in data["artifacts"])

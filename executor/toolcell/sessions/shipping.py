@@ -49,7 +49,7 @@ _VIEWS: Mapping[Any, object] = {
     MappingProxyType: MappingProxyType,
     **{type(view({})): view for view in cast("Any", (dict.keys, dict.values, dict.items))},
 }
-"""The types that show a mapping, which pickle would copy, and what makes such a view again."""
+"""The types of views of a mapping, which pickle would copy, each with the function that makes the view again."""
 _OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 
 

@@ -114,7 +114,7 @@ WHY: Mapping[Capability, tuple[str, str]] = {
     Capability.WEB: ("no page may be fetched", "list hosts in the profile's web rules"),
     Capability.HTTP: ("no host is listed for its requests", "list hosts and methods in the profile's http rules"),
 }
-"""Why nothing is reached, and what whoever runs the agent can do."""
+"""Why nothing is reached, and the remedy for whoever runs the agent."""
 
 
 def profile_of(tool: Tool[..., object], session: Profile) -> Profile:

@@ -19,7 +19,7 @@ from toolcell.rules.pages import WebRule, rules_of
 __all__ = ["MOST_GIVEN", "MOST_SEEN", "RuledWeb", "SeenLinks"]
 
 MOST_SEEN: Final = 10_000
-"""The most links that are kept for a session; the one that was found longest ago is forgotten first."""
+"""The most links that are kept for a session. The oldest is forgotten first."""
 MOST_GIVEN: Final = 10_000
 """The most URLs that a program may give a session."""
 _THREADS = Threads(2)

@@ -28,7 +28,7 @@ STEP_S: Final = 0.001
 MOST_EVENTS: Final = 32
 """Events of progress in one call."""
 NAME_CHARS: Final = 64
-RESULT_CHARS: Final = 2_000  # as `journal.redact` keeps of arguments
+RESULT_CHARS: Final = 2_000  # as `rules.redaction.MOST_CHARS`
 P = ParamSpec("P")
 _log = logging.getLogger("toolcell.telemetry")
 _EXECUTE: Final = {"gen_ai.operation.name": "execute_tool"}

@@ -10,8 +10,6 @@ from itertools import product
 from types import UnionType
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
-from toolcell_tools.returned import DISPLAY_TEXT_CHARS
-
 from .frames import OUTPUT, REQUEST, Field, Violation
 
 VERSION: Final = 7
@@ -83,7 +81,7 @@ class Reply(NamedTuple):
 class Result(NamedTuple):
     """The call's result; the first terminal frame (this or `Error`) wins.
 
-    `payload` has the `output`, the `display` unless it equals `display_of` the output, and `artifacts`, `content`,
+    `payload` has the `output`, the `display` unless it is `protocol.display_of` the output, and `artifacts`, `content`,
     `values` and `signals` unless they are empty.
     """
 
@@ -344,13 +342,6 @@ class CellFailed(NamedTuple):
 
 AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
 """The mechanisms that forking ahead requires. Without them, the running call could reach the waiting process."""
-
-
-def display_of(output: Field) -> Field:
-    """The display of a result that has none: the output itself if it is a text, cut if it is too long for people."""
-    if type(output) is str and len(output) > DISPLAY_TEXT_CHARS:
-        return output[: DISPLAY_TEXT_CHARS - 1] + "…"
-    return output
 
 
 VALUES_BYTES: Final = 64 * 1024

@@ -21,6 +21,8 @@ from typing import Any, Final, Self, cast
 
 from msgpack import unpackb
 
+from toolcell_tools.returned import DISPLAY_TEXT_CHARS
+
 from .frames import (
     HEADER,
     REPLY_BYTES,
@@ -123,6 +125,13 @@ def flat_answer(data: bytes | memoryview, seq: int) -> dict[str, Any] | None:
         if _type_of(key) is not str or _type_of(value) not in _FLAT:
             return None
     return payload
+
+
+def display_of(output: Field) -> Field:
+    """The display of a result that has none: the output itself if it is a text, cut if it is too long for people."""
+    if type(output) is str and len(output) > DISPLAY_TEXT_CHARS:
+        return output[: DISPLAY_TEXT_CHARS - 1] + "…"
+    return output
 
 
 @dataclass(frozen=True, slots=True)

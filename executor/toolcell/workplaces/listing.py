@@ -99,7 +99,6 @@ class TreeListing(Audience):
     facts: dict[str, Facts] = field(default_factory=dict[str, Facts])
     left_out: list[LeftEntry] = field(default_factory=list[LeftEntry])
     left_count: int = 0
-    excluded: int = 0
     unread: set[str] = field(default_factory=set[str])
     unknown: str = ""
     _ignored: list[tuple[str, tuple[str, ...]]] = field(default_factory=list[tuple[str, tuple[str, ...]]])
@@ -143,7 +142,6 @@ class TreeListing(Audience):
             return False  # it has gone meanwhile
         is_directory = stat.S_ISDIR(info.st_mode)
         if self.exclusions.excludes(path, is_directory=is_directory):
-            self.excluded += 1
             return False
         if not is_sound(path):
             self.leave_out(path[:200], "its path is too long or too deep")

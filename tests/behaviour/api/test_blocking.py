@@ -172,7 +172,8 @@ def test_each_method_works_with_callbacks_of_either_kind(is_async: bool, tmp_pat
         child.resume()
         session.allow_urls(["https://example.org/"])
         assert child.close(outcome="failed", summary="enough").outcome is SessionState.FAILED
-        assert blocking.preload_memory(session, "nothing") == blocking.preload_memory(session=session, query="no") == ""
+        by_name: Any = blocking.preload_memory
+        assert blocking.preload_memory(session, "nothing") == by_name(session=session, query="no") == ""
     assert session.close().outcome is SessionState.COMPLETED
     assert session.closed and task.result().unwrap() == "said"
 

@@ -11,7 +11,7 @@ import pytest
 
 from toolcell.cluster import SentWorkspaces, WorkspaceTooLarge
 from toolcell.cluster.sent.sender import ContentPlace, StaleSource, packs_of
-from toolcell.cluster.sent.source import SourceTree, read_source
+from toolcell.cluster.sent.source_tree import SourceTree, read_source
 from toolcell.workplaces.listing import DigestCache
 
 

@@ -4,7 +4,7 @@ What a tree and its diff are, and how a diff is written, is in `toolcell.workpla
 `writer`, `entry_swap`), which knows nothing of nodes. Here is what travels:
 
 - Shared: `manifest.py` packs the entries of a tree, `blobs.py` stores contents.
-- The driver: `options.py` is public, `source.py` reads a workspace, `trees.py` has the workspaces of all sessions,
+- The driver: `options.py` is public, `source_tree.py` reads a workspace, `trees.py` has the workspaces of all sessions,
   `sender.py` sends them, `diff_return.py` brings the changes back.
 - A node: `seat_files.py` serves a driver and has the node's directory, `copies.py` makes a session's copy,
   `copied_paths.py` translates paths.

@@ -15,6 +15,7 @@ import anyio
 from toolcell.backends.threads import NoThread, Threads
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
+from toolcell.cluster.sent.source_tree import SourceTree
 from toolcell.workplaces.exclusions import Exclusions
 from toolcell.workplaces.listing import TreeEntry
 from toolcell_sandbox.trees import walker
@@ -23,7 +24,6 @@ from toolcell_sandbox.trees.walker import Root
 from .manifest import TreeManifest
 from .options import SentWorkspaces
 from .seat_files import DONE, LACKS, NO_ROOM, PIECE_BYTES
-from .source import SourceTree
 
 __all__ = ["WORK", "ContentPlace", "ContentSender", "FilesPeer", "OpenCopy", "SendFailed", "StaleSource", "packs_of"]
 

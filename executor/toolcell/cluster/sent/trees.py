@@ -15,6 +15,7 @@ from toolcell.backends.threads import NoThread
 from toolcell.cluster.link import pack
 from toolcell.cluster.peer import NodeGone
 from toolcell.cluster.sent.sender import StaleSource
+from toolcell.cluster.sent.source_tree import SourceTree, read_source
 from toolcell.errors import UsageError
 from toolcell.pool.interface import PoolHost
 from toolcell.store.journal import Record
@@ -28,7 +29,6 @@ from toolcell_sandbox.trees.walker import Root
 from .diff_return import brought_back
 from .options import SentWorkspaces
 from .sender import WORK, ContentSender, FilesPeer, OpenCopy, SendFailed
-from .source import SourceTree, read_source
 
 __all__ = ["SentTrees"]
 

@@ -222,7 +222,8 @@ class Register:
                 self.pins[name] = self.changed.pop(name)
 
     def _tool(self, described: Described, wrong: list[str], until: float) -> ServerTool | None:
-        """The tool of a description. One that has changed stays as it was, and its cell refuses to call it."""
+        """The tool of a description. A changed tool keeps its first declaration, and its cell refuses calls until the
+        change is accepted."""
         name, present = described.name, described.fingerprint
         if name not in self._names:
             wrong.append(f"it has used more than {MOST_NAMES:,} names of tools; {name[:64]!r} is not offered")

@@ -103,7 +103,7 @@ class Calls:
         *,
         kept: bool,
     ) -> None:
-        """`on_call_ended` is called when a call is over that others must not overlap with."""
+        """`on_call_ended` is called at the end of a call with a word in `exclusive`: the next such call may start."""
         self.run: Run | None = None
         self.verdict: Outcome | None = None
         self.last: Run | None = None
@@ -143,14 +143,14 @@ class Calls:
         run.started_at = now
         self._sent, self._received = sum(map(len, buffers)), 0
         self._unread, self._read_bytes = 0, READ_BYTES
-        # A call that has waited has a deadline already, which gets another action.
+        # A call that was queued has a deadline already. From now on it ends a running call, not a queued one.
         if run.deadline is None or not self._deadlines.redirect(run.deadline, self._on_deadline):
             is_near = run.deadline_at - now < NEAR_S
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline) if is_near else None
 
     def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
-        """Answer a handle request of the running call. A late reply is no error. `held` is charged with the reply until
-        it is written."""
+        """Answer a handle request of the running call. A reply to a call that is over is dropped. `held` is charged
+        with the reply until it is written."""
         if self.run is run and run.outcome is None and self._cell.state is State.BUSY:
             buffers = self._link.send(Reply(self._link.seq, request, ok, value))
             size = sum(map(len, buffers))
@@ -165,7 +165,7 @@ class Calls:
             held.release()
 
     def _on_replied(self, run: Run, request: int, held: Charge) -> None:
-        """Release a reply that is written, or that nobody waits for any more."""
+        """Release the charge of a reply that is written, or whose reader is gone."""
         if self.run is run:
             self._link.written(request)
         held.release()

@@ -12,12 +12,13 @@ differ in what is still owed:
 Three rules hold, and tests walk the table to check them:
 
 1. A call is under way in BUSY, JUDGED and LOSING, and in no other state. Each event that leads from one of these three
-to a state outside them concludes the call, once. 2. Every life ends in DEAD, and each row that leads there buries the
-cell as its last action. So the pool hears once of each end, and nothing is left open. 3. Blame or excuse. When a cell
-ends before its first call, the next cell of its kind would probably fail in the same way. So its failure, or else
-BLAME, ends the calls that wait for such a cell. When the reason is elsewhere, as for a dead zygote or a cell that has
-served calls, EXCUSE lets these calls have another cell. An excuse is final: whatever the cell reports before it or
-after it does not count.
+   to a state outside them concludes the call, once.
+2. Every life ends in DEAD, and each row that leads there buries the cell as its last action. So the pool hears once of
+   each end, and nothing is left open.
+3. Blame or excuse. When a cell ends before its first call, the next cell of its kind would probably fail in the same
+   way. So its failure, or else BLAME, ends the calls that wait for such a cell. When the reason is elsewhere, as for a
+   dead zygote or a cell that has served calls, EXCUSE lets these calls have another cell. An excuse is final: whatever
+   the cell reports before it or after it does not count.
 
 Each line of the picture has a state, its events, and the state to which each leads. Events without effect are left out:
 

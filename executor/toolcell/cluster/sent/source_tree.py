@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from toolcell.cluster.sent.manifest import TreeManifest
+from toolcell.cluster.sent.options import SentWorkspaces, WorkspaceTooLarge
 from toolcell.workplaces.exclusions import Exclusions
 from toolcell.workplaces.listing import DigestCache, LeftEntry, TreeEntry, TreeListing, UnstableFile, digested, listed
 from toolcell_sandbox.trees.facts import Facts, said, shown
 from toolcell_sandbox.trees.walker import Root
-
-from .manifest import TreeManifest
-from .options import SentWorkspaces, WorkspaceTooLarge
 
 __all__ = ["SourceTree", "read_source"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from toolcell import UsageError
-from toolcell.sessions import links
-from toolcell.sessions.links import WrittenPlaces
+from toolcell.sessions import written_places
+from toolcell.sessions.written_places import WrittenPlaces
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_circle_of_links_is_refused(top: Path) -> None:
 def test_the_oldest_place_is_forgotten_and_one_that_is_met_again_is_not(
     top: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "MAX_KEPT", 2)
+    monkeypatch.setattr(written_places, "MAX_KEPT", 2)
     places = WrittenPlaces()
     for name in ("project", "b", "project", "c"):
         places.add(str(top / name))

@@ -1,12 +1,12 @@
-"""The place of a workspace: the same as long as it is the same directory, another as soon as it is not."""
+"""The identity of a workspace: the same as long as the same directory is at the path, another as soon as it is not."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from toolcell.sessions import workspace_identity
-from toolcell.sessions.workspace_identity import DirectoryIdentity
+from toolcell.dispatch import route
+from toolcell.dispatch.route import DirectoryIdentity
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def directory(tmp_path: Path) -> Path:
 def test_a_directory_that_has_settled_is_not_asked_for_its_birth_again(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace_identity, "TICK_NS", 0)
+    monkeypatch.setattr(route, "TICK_NS", 0)
     first = DirectoryIdentity().now(str(directory))
     assert first.identity == (os.stat(directory).st_dev, os.stat(directory).st_ino, first.birth_ns)
     assert first.now(str(directory)) is first
@@ -29,7 +29,7 @@ def test_a_directory_that_has_settled_is_not_asked_for_its_birth_again(
 
 
 def test_one_that_has_just_changed_is_asked_each_time(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_identity, "TICK_NS", 10**18)
+    monkeypatch.setattr(route, "TICK_NS", 10**18)
     first = DirectoryIdentity().now(str(directory))
     assert first.now(str(directory)) is not first
     assert first.now(str(directory)).identity == first.identity
