@@ -6,14 +6,20 @@ import os
 import shutil
 import subprocess
 import threading
+import time
+import traceback
 from pathlib import Path
 
 import pytest
 from tests.helpers import nest
+from tests.ordinary import USER
 
 from toolcell_sandbox.kernel import inotify
-from toolcell_sandbox.trees import changes
+from toolcell_sandbox.trees import audit, changes
+from toolcell_sandbox.trees.audit import ProtectedTree
 from toolcell_sandbox.trees.changes import ChangedFile, WatchedTree
+from toolcell_sandbox.trees.look import Audience
+from toolcell_sandbox.trees.quarantine import Quarantine
 
 pytestmark = pytest.mark.smoke
 
@@ -235,3 +241,58 @@ def test_a_directory_that_was_closed_is_looked_at_when_it_is_opened(tmp_path: Pa
     tree.look(10)
     (closed / "new").touch()
     assert kinds(tree) == {"closed/new": "created"}
+
+
+def test_a_directory_that_denies_access_is_told_once_and_not_at_each_look(private_dir: Path) -> None:
+    private_dir.chmod(0o777)
+    (private_dir / "closed").mkdir(mode=0)
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            if os.getuid() == 0:
+                os.setresuid(USER, USER, USER)
+                assert ctypes.CDLL(None).prctl(4, 1) == 0  # PR_SET_DUMPABLE, for /proc/self/fd
+            tree = begun(private_dir)
+            (private_dir / "new").touch()
+            assert kinds(tree) == {"new": "created"}
+            (private_dir / "d").chmod(0)
+            (private_dir / "late").mkdir(mode=0)
+            assert "late" in tree.look(10).unknown
+            (private_dir / "new").write_text("more")
+            assert kinds(tree) == {"new": "modified"}
+            (private_dir / "d").chmod(0o700)
+            (private_dir / "d" / "old.txt").write_text("two\n")
+            (private_dir / "late").chmod(0o700)
+            (private_dir / "late" / "file").touch()
+            assert kinds(tree) == {"d/old.txt": "modified", "late/file": "created"}
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_an_audience_takes_is_not_taken_from_the_time_of_an_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an overflow of the queue, changed files cost a listing of the whole tree, which an audit need not make."""
+
+    class Slow(Audience):
+        def visit(self, above: object, name: str, info: os.stat_result) -> object:
+            return self
+
+        def entry(self, place: object, each: "os.DirEntry[str]") -> bool:
+            time.sleep(0.05)
+            return True
+
+    for number in range(30):
+        (tmp_path / "root" / f"d{number}").mkdir(parents=True)
+    guard = ProtectedTree(str(tmp_path / "root"), [".envrc"])
+    before = guard.look()
+    (tmp_path / "root" / ".envrc").touch()
+    monkeypatch.setattr(audit, "AFTER_S", 1.0)
+    audience = Slow()
+    settled = guard.settle(before, Quarantine(str(tmp_path / "quarantine")), audience=audience)
+    assert audience.spent_s > 1.5
+    assert [finding.name for finding in settled.findings] == [".envrc"] and settled.unknown == ""

@@ -501,8 +501,13 @@ class _Audit:
         self._before = before
         self._active = tuple(active)
         self._moved = _Moved(tree, quarantine)
-        self._end = time.monotonic() + AFTER_S
+        self._until = time.monotonic() + AFTER_S
         self._left: set[str] = set()  # paths that could not be put back or moved
+
+    @property
+    def _end(self) -> float:
+        """When the audit ends. What its audience takes is not taken from it."""
+        return self._until + (self._audience.spent_s if self._audience is not None else 0.0)
 
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt

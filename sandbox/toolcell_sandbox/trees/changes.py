@@ -14,6 +14,7 @@ another machine cause no events and are not found.
 """
 
 import errno
+import math
 import os
 import stat
 import time
@@ -82,6 +83,7 @@ class _Folder:
     files: dict[str, Facts] = field(default_factory=dict[str, Facts])
     folders: "dict[str, _Folder]" = field(default_factory=dict[str, "_Folder"])
     is_listed: bool = False
+    is_denied: bool = False  # access was denied; it is tried again when an event names it
     depth: int = field(init=False)
     chars: int = field(init=False)  # of its path, with a slash
 
@@ -152,7 +154,7 @@ class WatchedTree:
 
     def feed(self) -> "Feed":
         """What a walk of this tree must be given as its audience, so that it finds the changes too."""
-        return Feed(self, seconds=2 * LOOK_S if self.is_lost else LOOK_S)  # a first walk is shared in time too
+        return Feed(self)
 
     def begin(self) -> str:
         """Look for the first time. Returns the reason why a part of the tree is unknown, "" if none is."""
@@ -170,7 +172,7 @@ class WatchedTree:
     def walk(self, feed: "Feed") -> "Feed":
         """Walk for the feed alone."""
         budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
-        Walk(self.root, Vocabularies(), self._listed, budget, None, audience=feed).taken()
+        Walk(self.root, Vocabularies(), self._listed, budget, None, audience=feed, lends=False).taken()
         return feed
 
     def close(self) -> None:
@@ -193,14 +195,13 @@ class Feed(Audience):
         queue: type[Inotify | NoQueue] = Inotify,
         *,
         alone: bool = False,
-        seconds: float = LOOK_S,
     ) -> None:
         """`alone`: the walk serves nothing else, so it ends where the look ends."""
         self._tree = tree
         self._queue = queue
         self._alone = alone
         self._is_first = tree.is_lost
-        self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=seconds)
+        self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=math.inf)  # see `spent_s`
         self._is_over = self._is_cut = False
         self._lists_all = self._compares_all = False
         self._names: dict[int, dict[str, int]] = {}
@@ -248,7 +249,7 @@ class Feed(Audience):
         return folder
 
     def wants(self, place: _Folder) -> str:
-        if self._lists_all or not place.is_listed:
+        if self._lists_all or not (place.is_listed or place.is_denied):
             return "list"
         return "named" if place.watch in self._names or place.above is None else ""
 
@@ -270,7 +271,7 @@ class Feed(Audience):
         if self._is_over:
             return True
         try:
-            self._budget.entry()
+            self._take_entry()
             if (
                 self._compares_all
                 or name in self._some
@@ -300,7 +301,7 @@ class Feed(Audience):
                 self._watch(place, fd)
             self._some = self._names.get(place.watch, {})
             for name in self._some:
-                self._budget.entry()
+                self._take_entry()
                 try:
                     info = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except OSError as error:
@@ -314,10 +315,15 @@ class Feed(Audience):
             self._lose(error)
 
     def missed(self, place: _Folder | None, path: str, error: OSError) -> None:
+        folder = None if place is None else place.folders.get(path.rpartition("/")[2])
         if not path:
             self._lose(error)
-        elif error.errno not in _ABSENT and not (self._is_first and isinstance(error, PermissionError)):
-            self._miss(said(error, path))  # at first, cells cannot write where we may not either
+        elif folder is not None and isinstance(error, PermissionError):
+            if not self._is_first and self.wants(folder):  # at first, cells cannot write there either
+                self._miss(said(error, path))
+            folder.is_denied = True
+        elif error.errno not in _ABSENT:
+            self._miss(said(error, path))
 
     def cut(self, error: Cut | OSError) -> None:
         if self._is_over:
@@ -326,6 +332,11 @@ class Feed(Audience):
             self._end(_why(error))
         else:
             self._is_cut = True  # the audit's time is over, not ours
+
+    def _take_entry(self) -> None:
+        self._budget.entry()
+        if self.spent_s > LOOK_S:
+            raise Cut("the look took too long")
 
     def _lose(self, error: Cut | OSError) -> None:
         """End the look, but not the walk that it shares."""
@@ -366,6 +377,7 @@ class Feed(Audience):
         if stat.S_ISDIR(info.st_mode):
             old = folder.folders.get(name)
             if old is not None and old.inode == info.st_ino:
+                old.is_denied = old.is_denied and name not in self._some
                 return
             self._gone(folder, name)
             tree.directories += 1
@@ -454,11 +466,13 @@ class Feed(Audience):
         left out. After a first look, nothing has changed."""
         tree = self._tree
         if self._is_cut:
-            self._alone, self._budget = True, Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=LOOK_S)
+            self._alone, self.spent_s = True, 0.0
+            self._budget = Budget(entries=MAX_FILES + MAX_DIRECTORIES, seconds=math.inf)
             tree.walk(self)
         if self._is_over:
             return Changes(self._unread(), self.unknown)
         try:
+            self._budget = Budget(seconds=LOOK_S - self.spent_s)  # to read in
             with Root(tree.root) as root:
                 if self._is_first:
                     tree.is_lost = False

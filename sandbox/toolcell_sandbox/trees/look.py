@@ -128,6 +128,9 @@ class Audience:
     is below.
     """
 
+    spent_s = 0.0
+    """The seconds that walks have spent on it. A walk for somebody else takes this much longer, and misses nothing."""
+
     def begin(self) -> None:
         """The walk begins."""
 
@@ -165,7 +168,7 @@ class Walk:
     Where it meets paths of `before`, or of `held` (the look before the calls that run now), is added to that look.
 
     `top` is the cache of the tree, which the walk updates; without it, nothing is cached. `met` gets each found path in
-    place of the look. `audience` hears of all entries.
+    place of the look. `audience` hears of all entries; if the walk `lends`, the audience's time is not the budget's.
     """
 
     def __init__(
@@ -178,6 +181,7 @@ class Walk:
         met: Callable[[str, Seen], None] | None = None,
         held: Look | None = None,
         audience: Audience | None = None,
+        lends: bool = True,
     ) -> None:
         self._root = root
         self._budget = budget
@@ -188,6 +192,7 @@ class Walk:
         self._look = Look(time.time_ns(), len(self._words.all_of))
         self._met = met
         self._audience = audience
+        self._lends = lends
         self._held = held or before or Look(0)
         self._wanted = frozenset(seen.inode for seen in self._held.found.values())
         self._frames: list[_Frame] = []
@@ -291,12 +296,18 @@ class Walk:
         self._path_chars += len(name) + 1
         info = os.fstat(fd)
         if lists or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
+            is_for_audience, began = same and not node.racy, time.monotonic()
+            charged = self._audience.spent_s if self._audience is not None else 0.0
             self._list(frame, info)
+            if self._audience is not None and is_for_audience:
+                self._charge(self._audience, began + self._audience.spent_s - charged)  # the rest of the time too
         else:
             if node.work_tree and depth:
                 frame.starts = *starts, depth
             if self._audience is not None and place is not None:
+                began = time.monotonic()
                 self._audience.named(place, fd)
+                self._charge(self._audience, began)
         if node.repository and self._met is None:
             path = self._path("")[:-1]
             self._look.repositories[path] = info.st_dev, info.st_ino
@@ -305,6 +316,13 @@ class Walk:
         self._see_files(frame)
         frame.todo = list(node.children or ())
         self._spare_descriptors()
+
+    def _charge(self, audience: Audience, began: float) -> None:
+        """Note the time that the audience has taken since `began`, and do not count it here."""
+        spent = time.monotonic() - began
+        audience.spent_s += spent
+        if self._lends:
+            self._budget.extend(spent)
 
     def _missed(self, above: "Any", name: str, error: OSError) -> None:
         if self._audience is not None and (above is not None or not self._frames):
@@ -319,12 +337,18 @@ class Walk:
         inherits = node.names != self._words.nothing
         audience, place = self._audience, frame.place
         if audience is not None and place is not None:
+            began = time.monotonic()
             audience.opened(place, frame.fd)
+            self._charge(audience, began)
         with os.scandir(frame.fd) as scan:
             for each in scan:
                 self._budget.entry()
-                if audience is not None and place is not None and not audience.entry(place, each):
-                    continue
+                if audience is not None and place is not None:
+                    began = time.monotonic()
+                    heard = audience.entry(place, each)
+                    self._charge(audience, began)
+                    if not heard:
+                        continue
                 if self._wanted and each.inode() in self._wanted:
                     self._held.elsewhere[each.inode()] = self._path(each.name)
                 name = quick(each.name)
@@ -339,7 +363,9 @@ class Walk:
                 elif inherits or name in GIT_PARTS or self._words.may_matter(each.name):
                     entries.append((each.name, "file"))
         if audience is not None and place is not None:
+            began = time.monotonic()
             audience.listed(place)
+            self._charge(audience, began)
         self._shape(frame, marks)
         self._name(node, frame, entries)
         node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy

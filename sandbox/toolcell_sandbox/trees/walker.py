@@ -86,6 +86,10 @@ class Budget:
         """Whether the time is over."""
         return time.monotonic() > self._end
 
+    def extend(self, seconds: float) -> None:
+        """Give more time, for work that is not the walk's own."""
+        self._end += seconds
+
     def end(self) -> None:
         """Cut the walk short at its next step, from another thread."""
         self._end = -math.inf

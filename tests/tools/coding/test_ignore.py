@@ -121,3 +121,8 @@ def test_a_rule_with_an_open_bracket_matches_nothing_as_in_git() -> None:
     assert not any(rules.has(name, name) for name in ("[", "a[", "a[b"))
     assert pattern_of("[" * 100_000) and pattern_of("[[:a:]" * 20_000) and pattern_of("[\\]" * 30_000)
     assert re.fullmatch(pattern_of("a[1].t[t"), "a1.t[t")
+
+
+def test_a_tab_at_the_end_belongs_to_the_pattern_and_a_space_does_not() -> None:
+    rules = NOTHING.below("tab\t\nspace \n", "")
+    assert not rules.has("tab", "tab") and rules.has("tab\t", "tab\t") and rules.has("space", "space")

@@ -116,8 +116,8 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
 
 
 def _without_end(line: str) -> str:
-    """The line without spaces and tabs at its end, up to one after a backslash."""
-    text = line.rstrip(" \t")
+    """The line without spaces at its end (git keeps tabs), up to one after a backslash."""
+    text = line.rstrip(" ")
     return line[: len(text) + 1] if text.endswith("\\") else text
 
 
