@@ -153,7 +153,7 @@ async def test_a_file_system_that_hangs_does_not_hold_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("toolcell.store.state.CLOSE_S", 1.0)
-    monkeypatch.setattr("toolcell.dispatch.approve.WITHDRAW_S", 1.0)
+    monkeypatch.setattr("toolcell.dispatch.ask_approval.WITHDRAW_S", 1.0)
     async with supervise([echo, pay], state=state, approval_timeout_s=600) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         session.start("pay", {"amount": 1})
