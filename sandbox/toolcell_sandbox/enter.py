@@ -1,4 +1,13 @@
-"""Enter the sandbox: all steps in their order, in one function."""
+"""Enter the sandbox: all steps in their order, in one function.
+
+The order follows from what each step takes away. Namespaces come first, because everything after them is made in them;
+a pid namespace holds only children, so the cell's init is forked then. What needs the host (its root, its cgroups, the
+paths of the session) is opened before the old root is dropped. The order of the session arrives as late as possible, so
+that a cell can be begun before its session is known: until then it has nothing of any session. Limits and descriptors
+follow when nothing is opened any more, then privileges, which no later step needs. Landlock and seccomp are last: each
+would forbid steps above it, and seccomp would forbid Landlock. The self-test then tries what the profile forbids. There
+is no way back and no partial success: after an error, no other code runs in the process.
+"""
 
 import os
 from collections.abc import Callable, Iterable
