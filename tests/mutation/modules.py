@@ -132,12 +132,20 @@ MODULES: dict[str, Held] = {
             "runtime/retrying": held("test_retrying"),
             "runtime/tasks": held("behaviour/durable/test_results"),
             **dict.fromkeys(
-                ("store/approvals/entry", "store/approvals/request", "store/approvals/table", "store/approvals/store"),
-                held("approvals/test_store", "behaviour/durable/test_approvals"),
+                ("store/approvals/request", "store/approvals/table", "store/approvals/store", "store/approvals/ended"),
+                held("approvals/test_store", "approvals/test_ended", "behaviour/durable/test_approvals"),
             ),
-            "store/state/signing": held("state/test_signing", "approvals/test_store"),
             **dict.fromkeys(
-                ("store/journal/chain", "store/journal/durable"), held("journal/test_chain", "journal/test_durable")
+                ("store/database", "store/state"),
+                held(
+                    "state/test_database",
+                    "state/test_signing",
+                    "approvals/test_store",
+                    "behaviour/durable/test_results",
+                ),
+            ),
+            **dict.fromkeys(
+                ("store/journal/entries", "store/journal/durable"), held("journal/test_chain", "journal/test_durable")
             ),
             "store/journal/log": held(
                 "journal/test_log",
@@ -150,11 +158,11 @@ MODULES: dict[str, Held] = {
             "store/journal/reading": held(
                 "journal/test_reading", "journal/test_durable", "journal/test_segments", "behaviour/durable/test_audit"
             ),
-            "store/state/directory": held("state/test_directory"),
-            "store/state/overlap": held("state/test_overlap"),
-            "store/state/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
-            "store/state/migrations": held("state/test_migrations"),
-            "store/state/results": held("state/test_results", "behaviour/durable/test_results"),
+            "store/directory": held("state/test_directory"),
+            "store/overlap": held("state/test_overlap"),
+            "store/sessions": held("state/test_sessions", "behaviour/sessions/test_life"),
+            "store/migrations": held("state/test_migrations", "state/test_version4"),
+            "store/results": held("state/test_results", "behaviour/durable/test_results"),
         },
     ),
     **beside(

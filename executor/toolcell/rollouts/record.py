@@ -90,6 +90,8 @@ class RolloutRecord:
     def close(self) -> None:
         """Close the file, and unlock the directory for another rollout."""
         self._database.close()
+        if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a fork that has just begun may still hold the descriptor
         self.let_go()
 
     def let_go(self) -> None:

@@ -193,10 +193,14 @@ class StateDirectory:
     def close(self) -> None:
         """Release the lock."""
         if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a fork that has just begun may still hold the descriptor
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the descriptor: a fork that outlives the supervisor must not keep others out."""
+        if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    let_go = close  # a fork that outlives the supervisor must not keep others out
 
     def _take_lock(self) -> None:
         last = time.monotonic() + LOCK_S
