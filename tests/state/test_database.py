@@ -146,6 +146,23 @@ def test_a_kill_while_a_database_is_healed_loses_nothing(tmp_path: Path) -> None
     assert steps > 5
 
 
+def test_who_waits_for_the_disk_keeps_nobody_from_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop waits for the lock of a thread that keeps an approval."""
+    path, seen, real = tmp_path / "state.sqlite", list[str](), os.fdatasync
+    with closing(Database(path, KEY, STATE)) as thread, closing(Database(path, KEY, STATE, wait_s=0.0)) as loop:
+
+        def slow(fd: int) -> None:
+            seen.append(os.readlink(f"/proc/self/fd/{fd}"))
+            loop.note(1, len(seen))
+            real(fd)
+
+        monkeypatch.setattr(os, "fdatasync", slow)
+        values = {name: VALUES[kind] for name, kind in REQUESTS.columns.items()}
+        with thread.transaction():
+            thread.put(REQUESTS, values, DAY_S)
+        assert seen == [f"{path}-wal"], "and it is on the disk at the end of the transaction"
+
+
 @pytest.mark.parametrize("jump_s", [-10 * 365 * DAY_S, -31 * DAY_S, 31 * DAY_S, 10 * 365 * DAY_S])
 def test_a_clock_that_jumps_between_two_starts_deletes_nothing(
     tmp_path: Path, jump_s: float, monkeypatch: pytest.MonkeyPatch

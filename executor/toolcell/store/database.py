@@ -210,15 +210,18 @@ class Database:
         schema: Schema,
         *,
         wait_s: float = BUSY_S,
-        sync: Literal["NORMAL", "FULL"] = "FULL",
+        syncs: bool = True,
     ) -> None:
-        """Open or make the database. Raises sqlite3.Error or OSError."""
+        """Open or make the database. With `syncs`, the end of each `transaction` makes it durable. It does so without
+        the lock, because others on the event loop wait for that, and a disk may take long. Raises sqlite3.Error or
+        OSError."""
+        self._syncs = syncs
         self.path = path
         self.schema = schema
         self.signer = Signer(key)
         self._written = 0  # changes that `sync` has to make durable
         self._synced = 0
-        self._connection = connect(path, wait_s=wait_s, sync=sync, prepare=self._prepare)
+        self._connection = connect(path, wait_s=wait_s, sync="NORMAL", prepare=self._prepare)
         try:
             self._connection.text_factory = _text
             meta, now = self._meta(), time.monotonic()
@@ -318,11 +321,14 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Write all or nothing, and keep other processes from writing meanwhile. Keeps the time too."""
+        """Write all or nothing, and keep other processes from writing meanwhile. Keeps the time too. Raises OSError if
+        what was written cannot be made durable."""
         with transaction(self._connection):
             yield
             self._keep_meta()
         self._written += 1
+        if self._syncs:
+            self.sync()
 
     def version(self) -> int:
         """A number that changes when another process has changed the database."""
@@ -330,8 +336,7 @@ class Database:
         return int(version)
 
     def sync(self) -> None:
-        """Make the writes so far durable, if the database is open with `sync="NORMAL"`. Any thread may call this.
-        Raises OSError."""
+        """Make the writes so far durable. Any thread may call this. Raises OSError."""
         written = self._written
         if written == self._synced or self.path is None:
             return
