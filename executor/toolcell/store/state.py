@@ -58,7 +58,7 @@ class OpenState:
             self.results = ResultStore(self._database, self.journal.claim)
             self.sessions = SessionStore(self._database)
             with closing(self.journal.past()) as past:
-                opens = max(self._database.opens, past.opens()) + 1
+                opens = max(self._database.opens, past.opens() + 1)
                 self._compare(past)
                 self.approvals = self._approvals(past.approvals())
             undo.callback(self.approvals.close)

@@ -75,7 +75,19 @@ async def test_nothing_that_is_put_into_the_directory_holds_the_end(
             assert (await session.call("echo", {"value": 1})).output == 1
 
 
-@pytest.mark.parametrize("name", ["state.sqlite", "state.sqlite-wal", "approvals.ended", "key", "version", "lock"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "state.sqlite",
+            "state.sqlite-wal",
+            "state.sqlite-journal",
+            "journal.sqlite-journal",
+            "memory.sqlite-journal",
+        ),
+        *("approvals.ended", "key", "version", "lock"),
+    ],
+)
 async def test_a_start_names_what_is_no_file_and_does_not_wait_for_it(
     supervise: Supervise, state: Path, name: str
 ) -> None:
@@ -153,7 +165,7 @@ async def test_a_file_system_that_hangs_does_not_hold_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("toolcell.store.state.CLOSE_S", 1.0)
-    monkeypatch.setattr("toolcell.dispatch.approve.WITHDRAW_S", 1.0)
+    monkeypatch.setattr("toolcell.dispatch.ask_approval.WITHDRAW_S", 1.0)
     async with supervise([echo, pay], state=state, approval_timeout_s=600) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         session.start("pay", {"amount": 1})
