@@ -55,6 +55,8 @@ LOOP_BUSY_S: Final = 0.25
 """The same on the event loop, which waits meanwhile."""
 CHECK_S: Final = 2.0
 """The most seconds for the check of a database at its opening. What is not checked is found when it is used."""
+DAMAGED_S: Final = 30 * DAY_S
+"""The time for which a healed database keeps a row that is not valid: without it, a call would run again."""
 _ID: Final = 0x746C6373
 """`application_id`: distinguishes a state database from the files of other programs."""
 _META: Final = (
@@ -268,7 +270,7 @@ class Database:
         try:
             for table in self.schema.tables:
                 self.rows(table, "TRUE LIMIT 1")
-            found = [text for (text,) in self._connection.execute("PRAGMA quick_check(1)")]
+            found = [text for (text,) in self._connection.execute("PRAGMA integrity_check(1)")]
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
                 raise
@@ -484,6 +486,8 @@ def _copied(old: sqlite3.Connection, new: Database, table: Table) -> bool:
         try:
             query = f"SELECT {', '.join(columns)} FROM {table.name} NOT INDEXED ORDER BY rowid {order}"
             for row in old.execute(query):
+                if not new.signer.fits(row[-1], table.name, *row[:-2]):  # its time may be damaged too
+                    row, is_whole = (*row[:-2], new.age() + DAMAGED_S, row[-1]), False
                 try:
                     new.query(f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * len(row))})", *row)
                 except (sqlite3.IntegrityError, ValueError):  # a damaged value, such as a text in place of a number

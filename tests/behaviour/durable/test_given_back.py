@@ -165,7 +165,9 @@ async def test_an_approval_is_given_back_at_once_and_ends_with_its_session(
             states = await states_of(supervisor, "pay", "approved")
             assert states == {5: "approved", 6: "approved"}
             (five,) = [
-                each for each in supervisor.approvals.all() if each.request and each.request.arguments.get("amount") == 5
+                each
+                for each in supervisor.approvals.all()
+                if each.request and each.request.arguments.get("amount") == 5
             ]
             supervisor.approvals.withdraw(five.id)
             tasks.start_soon(session.call, "pay", {"amount": 6})
