@@ -302,6 +302,7 @@ class Session(SessionProperties):
             self,
             on_log=on_log,
             approver=approver,
+            taken=[],
             began=core.caller.malformed.begun(),
         )
         telemetry = core.services.telemetry

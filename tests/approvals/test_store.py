@@ -100,6 +100,22 @@ def test_an_approval_is_not_lost_when_its_call_could_not_be_committed(store: App
     assert store.take(request.id) == (Approved(), "")
 
 
+def test_an_approval_that_is_given_back_survives_a_change_that_fails(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.leave(request.id)
+    store.approve(request.id)
+    store.take(request.id)
+    store.note_unused(request.id)
+    with pytest.raises(UsageError, match="There is no request"):
+        store.approve("nobody")
+    store.catch_up()
+    assert store.get(request.id).state == "approved"
+    assert store.take(request.id) == (Approved(), "")
+    store.catch_up()
+    with pytest.raises(Unusable):
+        store.take(request.id)
+
+
 def test_two_equal_calls_that_wait_at_the_same_time_have_a_request_each(store: Approvals) -> None:
     first, second = store.submit(asked(), SCHEMA), store.submit(asked(), SCHEMA)
     assert first.id != second.id

@@ -81,6 +81,40 @@ def test_a_start_that_was_killed_before_it_settled_the_keys_forgets_no_end(tmp_p
         again.give_up()
 
 
+@pytest.mark.parametrize("first", ["1", "2"])
+def test_no_approval_is_given_back_where_two_calls_had_one_id(tmp_path: Path, first: str) -> None:
+    """Nothing tells which of them began with which answer."""
+    journal, _found = opened(tmp_path)
+    for request in ("1", "2"):
+        journal.write(Record("approval", "main-1", "a", {"event": "asked", "request": request, "answer": ""}))
+    for request in (first, "1" if first == "2" else "2"):
+        answered = {"event": "answered", "request": request, "answer": "approved", "used": True}
+        journal.write(Record("approval", "main-1", "a", answered))
+        if request == first:
+            journal.intend(intent("a"))
+    journal.give_up()
+    again, _found = opened(tmp_path)
+    assert not again.given_back and not again.waited
+    again.give_up()
+
+
+def test_an_id_that_several_calls_had_has_the_end_with_the_most_effect(tmp_path: Path) -> None:
+    """Otherwise a later call that was refused would free the key of one that ran."""
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.write(Record("denied", "main-1", "a", {"tool": "echo", "error": "denied", "outcome": "not started"}))
+    journal.intend(intent("b"))
+    journal.write(Record("approval", "main-1", "b", {"event": "asked", "request": "r", "answer": ""}))
+    journal.close(0)
+    again = DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal())
+    again.open()
+    with closing(again.past()) as past:
+        done, cut = (again.end_of(past, "main-1", call, 0) for call in ("a", "b"))
+    assert done is not None and done["error"] is None
+    assert cut is not None and cut["outcome"] == "outcome unknown"
+    again.give_up()
+
+
 def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
     journal, _found = opened(tmp_path)
     journal.write(end("a"))

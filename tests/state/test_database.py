@@ -1,6 +1,7 @@
 """The database of a state directory: damage to one table, kills while it is healed, clocks that jump, hostile files."""
 
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -144,6 +145,47 @@ def test_a_kill_while_a_database_is_healed_loses_nothing(tmp_path: Path) -> None
         if done.returncode == 0:
             break
     assert steps > 5
+
+
+def test_who_waits_for_the_disk_keeps_nobody_from_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop waits for the lock of a thread that keeps an approval."""
+    path, seen, real = tmp_path / "state.sqlite", list[str](), os.fdatasync
+    with closing(Database(path, KEY, STATE)) as thread, closing(Database(path, KEY, STATE, wait_s=0.0)) as loop:
+
+        def slow(fd: int) -> None:
+            seen.append(os.readlink(f"/proc/self/fd/{fd}"))
+            loop.note(1, len(seen))
+            real(fd)
+
+        monkeypatch.setattr(os, "fdatasync", slow)
+        values = {name: VALUES[kind] for name, kind in REQUESTS.columns.items()}
+        with thread.transaction():
+            thread.put(REQUESTS, values, DAY_S)
+        assert seen == [f"{path}-wal"], "and it is on the disk at the end of the transaction"
+
+
+@pytest.mark.parametrize("what", ["an index", "the time of a row"])
+def test_a_damaged_row_is_still_found_after_it_is_healed(tmp_path: Path, what: str) -> None:
+    """Otherwise its call would run again."""
+    path = tmp_path / "state.sqlite"
+    filled(path)
+    data = bytearray(path.read_bytes())
+    if what == "an index":  # whose entry has no text after the key
+        entry = next(each for each in re.finditer(b"texttext00200", data) if not data.startswith(b"text", each.end()))
+        data[entry.end() - 1] ^= 1
+    else:
+        row = data.index(b"x" * 200, data.index(b"texttext00200"))
+        data[row + 150 : row + 230] = bytes(80)
+    path.write_bytes(data)
+    with closing(Database(path, KEY, STATE)) as database:
+        if what == "an index":
+            with pytest.raises(sqlite3.DatabaseError):
+                database.check()
+    heal(path, KEY, STATE)
+    with closing(Database(path, KEY, STATE)) as database:
+        database.prune(*STATE.tables)
+        for table in STATE.tables:
+            assert len(database.rows(table)) == 400, table.name
 
 
 @pytest.mark.parametrize("jump_s", [-10 * 365 * DAY_S, -31 * DAY_S, 31 * DAY_S, 10 * 365 * DAY_S])

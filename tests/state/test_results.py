@@ -1,5 +1,6 @@
 """The store of results: what a call means that had no result when its supervisor was killed."""
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from toolcell.store.database import Database
 from toolcell.store.journal import Record
 from toolcell.store.results import KeptCall, Kind, ResultStore
 from toolcell.store.schema import CALLS, STATE
+from toolcell_tools.result import ToolResult
 
 INTERRUPTED = {"error": "interrupted", "outcome": "outcome unknown"}
 
@@ -72,6 +74,20 @@ def test_a_lost_result_says_how_the_call_ended(store: ResultStore, end: Mapping[
     found = store.find("task", "s", "k")
     assert found is not None and found.result is not None and found.result.error is not None
     assert said in found.result.error.message
+
+
+def test_a_result_that_could_not_be_written_is_written_later(store: ResultStore, tmp_path: Path) -> None:
+    begun = [store.begin(KeptCall("key", "s", key, "asked", key)) for key in ("a", "b")]
+    result = ToolResult.build(output=1, call_id="a", session_id="s")
+    store._database.wait_at_most(0.0)  # pyright: ignore[reportPrivateUsage]
+    with closing(sqlite3.connect(tmp_path / "state.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            store.finish(begun[0], result)
+    store.finish(begun[1], result)
+    for key in ("a", "b"):
+        found = store.find("key", "s", key)
+        assert found is not None and found.result == result
 
 
 @pytest.mark.parametrize(

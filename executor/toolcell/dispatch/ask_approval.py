@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -58,8 +57,6 @@ WITHDRAW_S: Final = 15.0
 _NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
 _FAILED: Final = "the approver failed"
 PREVIEW_WALL_S = 5.0
-TAKEN: Final[ContextVar[tuple[str, ...]]] = ContextVar("approvals that the present call has taken", default=())
-"""The requests whose approvals the present call has taken, until it begins."""
 _KEPT_BACK: Final = frozenset({"validation", "permission_denied"})
 """The errors of a call that would end in the same way with the same approval again."""
 
@@ -191,7 +188,7 @@ async def _answer(
                 approver = None  # the answer is there: nobody is asked again
             record_approval(context, kept, "", event="asked", is_earlier=is_earlier)
             show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
-            outcome = await _until_closed(context.caller.life, store, approver, kept)
+            outcome = await _until_closed(context, store, approver, kept)
         finally:
             store.leave(kept.id)
     except* (NoThread, UsageError) as failures:
@@ -248,21 +245,28 @@ def record_approval(
         data["expires_at"] = standing.expires_at
     if event == "asked" and context.services.durable is not None:
         data |= arguments_for_journal(request.arguments)
-    if used and answer.startswith(("approved", "confirmed")):
-        TAKEN.set((*TAKEN.get(), request.id))
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
 
 
-def settle(context: CallContext, result: ToolResult | None) -> None:
+def note_taken(context: CallContext, request: str) -> None:
+    """Note that the call has taken the approving answer to a request."""
+    if context.taken is not None:
+        context.taken.append(request)
+
+
+def settle(context: CallContext, taken: list[str], result: ToolResult | None) -> None:
     """Give the approvals back that a call has taken, if it has ended and did not begin. `result` is None if its caller
-    has gone."""
-    requests, error = TAKEN.get(), None if result is None else result.error
-    TAKEN.set(())
+    has gone. Those of a closed session have ended with it."""
+    requests, error = list(taken), None if result is None else result.error
+    taken.clear()
+    if _ends_questions(context.caller.life, context.services.approvals()):
+        return
     if result is not None and (error is None or error.outcome != "not started" or error.kind in _KEPT_BACK):
         return
     for request in requests:
         context.services.journal.write(given_back(context.caller.id, context.call_id, request))
         context.services.approvals().note_unused(request)
+    context.services.in_background(catch_up, context.services.approvals())
 
 
 def show(context: CallContext, text: str) -> None:
@@ -289,14 +293,15 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float, char
 
 
 async def _until_closed(
-    life: SessionLife, store: Approvals, approver: AnyApprover | None, request: ApprovalRequest
+    context: CallContext, store: Approvals, approver: AnyApprover | None, request: ApprovalRequest
 ) -> _Ending:
     """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
     supervisor does not."""
+    life = context.caller.life
     with life.doing(f"{approver or store!r}, which was asked for approval,") as work, work.scope:
         if life.closed:  # while the request was kept, so nothing else ends the wait
             work.scope.cancel()
-        return await _first_answer(store, approver, request)
+        return await _first_answer(context, store, approver, request)
     if store.is_ending or life.state is SessionState.SUSPENDED:
         what = "supervisor ended" if store.is_ending else "session was suspended"
         return _Ending(Denied(), f"not answered before the {what}")
@@ -306,7 +311,7 @@ async def _until_closed(
 
 async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
     """Withdraw the question of a session that was closed. One of a suspended session stays."""
-    if store.is_ending or life.state is SessionState.SUSPENDED:
+    if not _ends_questions(life, store):
         return
     with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
@@ -315,16 +320,23 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
             _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
-async def withdraw_closed(store: Approvals) -> None:
-    """Withdraw the requests of closed sessions, also while the supervisor ends."""
+def _ends_questions(life: SessionLife, store: Approvals) -> bool:
+    """Whether a session was closed for good, by its end and not by that of the supervisor."""
+    return life.closed and not (store.is_ending or life.state is SessionState.SUSPENDED)
+
+
+async def catch_up(store: Approvals) -> None:
+    """Give unused approvals back, and withdraw the requests of closed sessions, also while the supervisor ends."""
     with anyio.move_on_after(WITHDRAW_S, shield=True):
         try:
-            await in_thread(store.withdraw_closed, abandon=True)
+            await in_thread(store.catch_up, abandon=True)
         except (NoThread, UsageError):
-            _log.exception("the requests for approval of a closed session are not withdrawn")
+            _log.exception("approvals are not given back, or requests of a closed session not withdrawn, for now")
 
 
-async def _first_answer(store: Approvals, approver: AnyApprover | None, request: ApprovalRequest) -> _Ending:
+async def _first_answer(
+    context: CallContext, store: Approvals, approver: AnyApprover | None, request: ApprovalRequest
+) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
     wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
     found: _Ending | None = None
@@ -332,7 +344,7 @@ async def _first_answer(store: Approvals, approver: AnyApprover | None, request:
         async with anyio.create_task_group() as tasks:
             if approver is not None:
                 tasks.start_soon(put_to, approver, request, store, answered)
-            found = await _taken(store, request.id, answered)
+            found = await _taken(context, store, request.id, answered)
             tasks.cancel_scope.cancel()
     limit_s = round(request.expires_at - request.created_at, 3)  # the request may be older than this wait
     return found or _Ending(Denied(f"Nobody approved the call within {limit_s:g} s."), "expired")
@@ -358,7 +370,7 @@ async def put_to(approver: AnyApprover, request: ApprovalRequest, store: Approva
     answered.set()
 
 
-async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
+async def _taken(context: CallContext, store: Approvals, id: str, answered: anyio.Event) -> _Ending:
     """Wait for the answer in the store, which another process may give."""
     seen: tuple[int, int] | None = None
     while True:
@@ -371,6 +383,8 @@ async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
                 return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
             if taken is not None:
                 answer, by, at = taken
+                if isinstance(answer, Approved):
+                    note_taken(context, id)  # at once: the caller may be cancelled at the next await
                 return _Ending(answer, _words(answer, by), by, used=True, at=at)
         with anyio.move_on_after(POLL_S):
             await answered.wait()

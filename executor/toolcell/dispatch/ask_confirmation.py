@@ -64,6 +64,8 @@ async def standing(context: CallContext, tool: Tool[..., Any], call: ToolCall) -
         return Standing([], pending=asked.id, hint=asked.hint)
     context.caller.tally.questions.discard(asked.id)
     words = "confirmed" if isinstance(answer, Approved) else "not confirmed"
+    if isinstance(answer, Approved):
+        ask_approval.note_taken(context, asked.id)
     ask_approval.record_approval(context, asked, words, by=by, used=True, is_earlier=True, answered_at=at)
     return Standing([*map(_field, asked.given), _field(_said(asked, answer))], asked.approved)
 

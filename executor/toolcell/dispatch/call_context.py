@@ -52,5 +52,7 @@ class CallContext(NamedTuple):
     """Filled in if the caller is cancelled. None for a call without an idempotency key."""
     approver: AnyApprover | None = None
     """Decides on this call if the session has no approver."""
+    taken: list[str] | None = None
+    """The requests whose approvals the call has taken, until it begins. None if it is not to be run."""
     began: int | None = 0
     """The turn of the session's malformed calls in which it began; None while a repair may correct it."""

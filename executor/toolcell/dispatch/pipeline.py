@@ -108,8 +108,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     finally:
         if charge is not None:
             charge.release()
-        if ask_approval.TAKEN.get():
-            ask_approval.settle(context, result)
+        if context.taken:
+            ask_approval.settle(context, context.taken, result)
 
 
 async def _after_validation(context: CallContext, offer: Offer, call: ToolCall, packed: bytes | None) -> ToolResult:

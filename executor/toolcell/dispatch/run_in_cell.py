@@ -4,7 +4,6 @@ import time
 from typing import NamedTuple, final
 
 from toolcell.backends.threads import NoThread
-from toolcell.dispatch.ask_approval import TAKEN
 from toolcell.pool.run import Outcome, Used
 from toolcell.rules.call import ToolCall
 from toolcell.rules.redaction import Redaction
@@ -103,8 +102,8 @@ async def in_cell(
             run.abandon(watch)
             raise
         finally:
-            if run.started_at and TAKEN.get():
-                TAKEN.set(())  # it has begun, so its approvals are used up
+            if run.started_at and context.taken:
+                context.taken.clear()  # it has begun, so its approvals are used up
         if outcome.ending != "moved" or submissions >= MOST_SUBMISSIONS:
             return Ran(route, outcome, run.used, secrets, run, watch, "")
         submissions += 1  # the workspace is another directory now

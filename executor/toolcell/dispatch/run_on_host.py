@@ -20,7 +20,6 @@ import anyio
 import pydantic
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
-from toolcell.dispatch.ask_approval import TAKEN
 from toolcell.errors import UsageError
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.rules.call import ToolCall
@@ -58,8 +57,8 @@ async def on_host(
     """Run the call of a host tool. `confirm` are the confirmations so far; None if the tool does not confirm. A call
     whose caller goes meanwhile is recorded."""
     services, caller = context.services, context.caller
-    if TAKEN.get():
-        TAKEN.set(())  # it begins, so its approvals are used up
+    if context.taken:
+        context.taken.clear()  # it begins, so its approvals are used up
     try:
         with caller.life.doing(f"the host tool {route.tool.name!r}") as work:
             outcome, used = await _run(context, route, call, work, wall_s, confirm)

@@ -256,7 +256,7 @@ class SessionCore:
         questions = self.caller.tally.questions
         if questions and not (store := self.services.approvals()).is_ending:
             store.note_closed(questions)
-            self.services.in_background(ask_approval.withdraw_closed, store)
+            self.services.in_background(ask_approval.catch_up, store)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)

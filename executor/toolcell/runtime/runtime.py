@@ -375,7 +375,7 @@ class Runtime:
                 await self.close_all([each for each in self._sessions.values() if each.parent is None])
                 await self.tasks.join()
                 if self._approvals is not None:  # of sessions that were closed before
-                    await ask_approval.withdraw_closed(self._approvals)
+                    await ask_approval.catch_up(self._approvals)
 
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""

@@ -55,6 +55,8 @@ LOOP_BUSY_S: Final = 0.25
 """The same on the event loop, which waits meanwhile."""
 CHECK_S: Final = 2.0
 """The most seconds for the check of a database at its opening. What is not checked is found when it is used."""
+DAMAGED_S: Final = 30 * DAY_S
+"""The time for which a healed database keeps a row that is not valid: without it, a call would run again."""
 _ID: Final = 0x746C6373
 """`application_id`: distinguishes a state database from the files of other programs."""
 _META: Final = (
@@ -210,15 +212,18 @@ class Database:
         schema: Schema,
         *,
         wait_s: float = BUSY_S,
-        sync: Literal["NORMAL", "FULL"] = "FULL",
+        syncs: bool = True,
     ) -> None:
-        """Open or make the database. Raises sqlite3.Error or OSError."""
+        """Open or make the database. With `syncs`, the end of each `transaction` makes it durable. It does so without
+        the lock, because others on the event loop wait for that, and a disk may take long. Raises sqlite3.Error or
+        OSError."""
+        self._syncs = syncs
         self.path = path
         self.schema = schema
         self.signer = Signer(key)
         self._written = 0  # changes that `sync` has to make durable
         self._synced = 0
-        self._connection = connect(path, wait_s=wait_s, sync=sync, prepare=self._prepare)
+        self._connection = connect(path, wait_s=wait_s, sync="NORMAL", prepare=self._prepare)
         try:
             self._connection.text_factory = _text
             meta, now = self._meta(), time.monotonic()
@@ -265,7 +270,7 @@ class Database:
         try:
             for table in self.schema.tables:
                 self.rows(table, "TRUE LIMIT 1")
-            found = [text for (text,) in self._connection.execute("PRAGMA quick_check(1)")]
+            found = [text for (text,) in self._connection.execute("PRAGMA integrity_check(1)")]
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
                 raise
@@ -318,11 +323,14 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Write all or nothing, and keep other processes from writing meanwhile. Keeps the time too."""
+        """Write all or nothing, and keep other processes from writing meanwhile. Keeps the time too. Raises OSError if
+        what was written cannot be made durable."""
         with transaction(self._connection):
             yield
             self._keep_meta()
         self._written += 1
+        if self._syncs:
+            self.sync()
 
     def version(self) -> int:
         """A number that changes when another process has changed the database."""
@@ -330,8 +338,7 @@ class Database:
         return int(version)
 
     def sync(self) -> None:
-        """Make the writes so far durable, if the database is open with `sync="NORMAL"`. Any thread may call this.
-        Raises OSError."""
+        """Make the writes so far durable. Any thread may call this. Raises OSError."""
         written = self._written
         if written == self._synced or self.path is None:
             return
@@ -479,6 +486,8 @@ def _copied(old: sqlite3.Connection, new: Database, table: Table) -> bool:
         try:
             query = f"SELECT {', '.join(columns)} FROM {table.name} NOT INDEXED ORDER BY rowid {order}"
             for row in old.execute(query):
+                if not new.signer.fits(row[-1], table.name, *row[:-2]):  # its time may be damaged too
+                    row, is_whole = (*row[:-2], new.age() + DAMAGED_S, row[-1]), False
                 try:
                     new.query(f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * len(row))})", *row)
                 except (sqlite3.IntegrityError, ValueError):  # a damaged value, such as a text in place of a number

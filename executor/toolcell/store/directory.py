@@ -24,8 +24,8 @@ LOG, INDEX, DATABASE, MEMORY = "journal.log", "journal.sqlite", "state.sqlite", 
 STATUS, LOCK, KEY, ENDED = "status.json", "lock", "key", "approvals.ended"
 _FILES: Final = (
     *(LOG, STATUS, VERSION_FILE, LOCK, KEY, ENDED),
-    *(name + end for name in (INDEX, DATABASE, MEMORY, *OLD_DATABASES) for end in ("", "-wal", "-shm")),
-    *(DATABASE + end for end in (".new", ".healed")),
+    *(name + end for name in (INDEX, DATABASE, MEMORY, *OLD_DATABASES) for end in ("", "-wal", "-shm", "-journal")),
+    *(DATABASE + end for end in (".new", ".new-journal", ".healed")),
 )
 _NUMBER_CHARS: Final = 20
 _KINDS: Final = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a directory"}

@@ -6,6 +6,8 @@ a row again, whose result says that it was lost. So a key never runs twice unnot
 """
 
 import logging
+import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple
@@ -53,6 +55,7 @@ class ResultStore:
         """`claim` writes a record to the log and returns its number. It may raise OSError."""
         self._database = database
         self._claim = claim
+        self._late: deque[tuple[KeptCall, str]] = deque()  # results that could not be written yet
 
     def find(self, kind: Kind, session_id: str, id: str) -> KeptCall | None:
         """The call of this key, or the task."""
@@ -72,8 +75,20 @@ class ResultStore:
         return begun
 
     def finish(self, call: KeptCall, result: ToolResult) -> None:
-        """Keep the result of a call that has begun."""
-        self._database.change(CALLS, _values(call), result=result.model_dump_json())
+        """Keep the result of a call that has begun. If this raises sqlite3.Error, for example because another process
+        holds the database, it is tried again with the next result, and at the end of the supervisor."""
+        self._late.append((call, result.model_dump_json()))
+        self.write_late()
+
+    def write_late(self) -> None:
+        """Write the results that could not be written before."""
+        while self._late:
+            call, result = self._late.popleft()
+            try:
+                self._database.change(CALLS, _values(call), result=result)
+            except sqlite3.OperationalError:
+                self._late.appendleft((call, result))
+                raise
 
     def forget(self, call: KeptCall) -> None:
         """Remove a call, so that its key can be used again."""

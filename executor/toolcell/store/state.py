@@ -58,7 +58,7 @@ class OpenState:
             self.results = ResultStore(self._database, self.journal.claim)
             self.sessions = SessionStore(self._database)
             with closing(self.journal.past()) as past:
-                opens = max(self._database.opens, past.opens()) + 1
+                opens = max(self._database.opens, past.opens() + 1)
                 self._compare(past)
                 self.approvals = self._approvals(past.approvals())
             undo.callback(self.approvals.close)
@@ -78,7 +78,7 @@ class OpenState:
         install(path)  # of a start that was killed
 
         def opened() -> Database:
-            return Database(path, key, STATE, wait_s=LOOP_BUSY_S, sync="NORMAL")
+            return Database(path, key, STATE, wait_s=LOOP_BUSY_S, syncs=False)
 
         database: Database | None = None
         try:
@@ -168,6 +168,7 @@ class OpenState:
     def _end(self) -> None:
         opens = self._database.opens
         try:
+            self.results.write_late()
             self._database.note(opens + 1, self.journal.head.number)
             self._database.sync()
             opens += 1

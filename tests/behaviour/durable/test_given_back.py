@@ -9,7 +9,18 @@ import pytest
 from tests import programs
 from tests.helpers import PATIENCE_S
 
-from toolcell import ApprovalRequest, Approved, Denied, PermissionTier, Record, Supervisor, tool
+from toolcell import (
+    ApprovalRequest,
+    Approved,
+    Denied,
+    Hook,
+    PermissionTier,
+    Record,
+    Supervisor,
+    ToolCall,
+    ToolResult,
+    tool,
+)
 from toolcell.store.directory import StateDirectory
 from toolcell.store.journal.reading import JournalReader
 
@@ -103,6 +114,81 @@ async def test_a_call_that_ran_gives_nothing_back_whatever_its_end(
             await session.call("hold", {"seconds": 60.0})
         assert (await session.call("hold", {"seconds": 60.0}, timeout=1.5)).is_error
         assert desk.asked == ["hold"] * 3
+
+
+async def test_a_call_in_a_hook_gives_back_nothing_that_another_call_has_taken(
+    supervise: Supervise, workspace: Path, options: dict[str, object]
+) -> None:
+    """A result that a hook puts in place of an approved call has used the approval."""
+
+    class Simulated(Hook):
+        async def before_call(self, call: ToolCall) -> ToolResult | None:
+            made = ToolResult.build(output="simulated", call_id=call.id, session_id=session.id)
+            return made if call.tool == "pay" else None
+
+        async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+            if call.tool == "pay":
+                with anyio.move_on_after(0.5):
+                    await session.call("hold", {"seconds": 0.0})
+
+    class SlowDesk(Desk):
+        async def approve(self, request: ApprovalRequest) -> Approved | Denied:
+            if request.tool == "hold":
+                await anyio.sleep(PATIENCE_S)
+            return await super().approve(request)
+
+    desk = SlowDesk()
+    async with supervise([pay, hold], approver=desk, hooks=[Simulated()], **options) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _call in range(2):
+            assert (await session.call("pay", {"amount": 5})).output == "simulated"
+        assert desk.asked == ["pay", "pay"]
+
+
+async def test_an_approval_is_given_back_at_once_and_ends_with_its_session(
+    supervise: Supervise, workspace: Path, options: dict[str, object]
+) -> None:
+    """Somebody can still withdraw it, although no call was made since."""
+    desk = Desk()
+    async with supervise([pay, hold], approver=desk, max_cells=1, **options) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        other = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other.call, "hold", {"seconds": 60.0})
+            with anyio.fail_after(PATIENCE_S):
+                while desk.asked != ["hold"]:
+                    await anyio.sleep(0.05)
+            await anyio.sleep(1.0)
+            for amount in (5, 6):
+                with anyio.move_on_after(2.0):
+                    await session.call("pay", {"amount": amount})
+            states = await states_of(supervisor, "pay", "approved")
+            assert states == {5: "approved", 6: "approved"}
+            (five,) = [
+                each
+                for each in supervisor.approvals.all()
+                if each.request and each.request.arguments.get("amount") == 5
+            ]
+            supervisor.approvals.withdraw(five.id)
+            tasks.start_soon(session.call, "pay", {"amount": 6})
+            assert (await states_of(supervisor, "pay", "used"))[6] == "used"
+            await session.close()
+            tasks.cancel_scope.cancel()
+        again = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        for amount in (5, 6):
+            assert (await again.call("pay", {"amount": amount})).output == f"paid {amount}"
+        assert desk.asked == ["hold", "pay", "pay", "pay", "pay"]
+
+
+async def states_of(supervisor: Supervisor, name: str, wanted: str) -> dict[int, str]:
+    """The states of the requests of a tool, by amount, when one of them is as `wanted`."""
+    found: dict[int, str] = {}
+    with anyio.move_on_after(PATIENCE_S):
+        while wanted not in found.values():
+            await anyio.sleep(0.2)
+            entries = [each for each in supervisor.approvals.all() if each.request and each.request.tool == name]
+            found = {each.request.arguments["amount"]: each.state for each in entries if each.request}
+    return found
 
 
 KILLED = """

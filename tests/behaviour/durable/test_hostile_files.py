@@ -75,7 +75,19 @@ async def test_nothing_that_is_put_into_the_directory_holds_the_end(
             assert (await session.call("echo", {"value": 1})).output == 1
 
 
-@pytest.mark.parametrize("name", ["state.sqlite", "state.sqlite-wal", "approvals.ended", "key", "version", "lock"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "state.sqlite",
+            "state.sqlite-wal",
+            "state.sqlite-journal",
+            "journal.sqlite-journal",
+            "memory.sqlite-journal",
+        ),
+        *("approvals.ended", "key", "version", "lock"),
+    ],
+)
 async def test_a_start_names_what_is_no_file_and_does_not_wait_for_it(
     supervise: Supervise, state: Path, name: str
 ) -> None:

@@ -250,6 +250,31 @@ async def test_a_session_that_an_earlier_version_has_suspended_gets_its_line_fro
         assert lines == [("bob",), ("bob", "delegate")]
 
 
+async def test_a_session_that_an_earlier_version_has_suspended_again_is_resumed_once(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    """Earlier versions kept no mark, so the log has a resumption that may be older than the row."""
+    state = tmp_path / "state"
+    async with supervise(TOOLS, state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        await session.suspend()
+        await (await supervisor.resume_session("s")).suspend()
+    with closing(Database(state / "state.sqlite", StateDirectory(state).key(), STATE)) as database:
+        store = SessionStore(database)
+        kept = store.find("s")
+        assert kept is not None
+        store.keep(kept, 0)
+    copy = (state / "state.sqlite").read_bytes()
+    async with supervise(TOOLS, state=state) as supervisor:
+        await supervisor.resume_session("s")
+    for path in state.glob("state.sqlite*"):
+        path.unlink()
+    (state / "state.sqlite").write_bytes(copy)
+    async with supervise(TOOLS, state=state) as supervisor:
+        with pytest.raises(UsageError, match="no suspended session"):
+            await supervisor.resume_session("s")
+
+
 async def test_a_helper_is_not_resumed_below_another_agent(
     supervise: Supervise, workspace: Path, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ class Approvals:
         self._looked_at: tuple[int, int] | None = None  # `changes` at the last look for ended ones
         self._pending = 0  # as last counted
         self._waited: dict[str, int] = {}  # requests with a waiting call in this process: their changes by it
-        self._closed: deque[str] = deque()  # requests of closed sessions, which `withdraw_closed` withdraws
+        self._closed: deque[str] = deque()  # requests of closed sessions, which `catch_up` withdraws
         self._unused = deque(set(given_back).intersection(self._table.used()))  # taken for calls that did not begin
         self._changes = 0
         self._is_ending = False
@@ -235,11 +235,10 @@ class Approvals:
     def submit(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
         """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
         request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are open."""
+        text = text_of(request, schema)  # not while others wait for the database: it may have megabytes
         with self._reading():
-            with self._database.transaction():
-                self._give_back()
-                kept = self._kept(request, schema)
-                self._changes += 1
+            with self._writing():
+                kept = self._kept(request, text)
             self._waited[kept.id] = 0  # not before: no call waits if the disk is full
             return kept
 
@@ -269,13 +268,13 @@ class Approvals:
         self._unused.append(id)
 
     def note_closed(self, ids: Iterable[str]) -> None:
-        """Note requests of a session that was closed, for `withdraw_closed`. It never waits."""
+        """Note requests of a session that was closed, for `catch_up`. It never waits."""
         self._closed.extend(ids)
 
-    def withdraw_closed(self) -> None:
-        """Withdraw the requests of closed sessions, unless their answers were used. When this returns, no other thread
-        is still withdrawing some of them. Raises UsageError."""
-        if not self._closed:
+    def catch_up(self) -> None:
+        """Give unused approvals back, and withdraw the requests of closed sessions, unless their answers were used.
+        When this returns, no other thread is still doing so. Raises UsageError."""
+        if not (self._closed or self._unused):
             with self._lock:  # which another thread has until it is done
                 return
         with self._changing():
@@ -424,20 +423,25 @@ class Approvals:
 
     @contextmanager
     def _changing(self) -> Generator[None]:
-        with self._reading(), self._database.transaction():
-            self._give_back()
+        with self._reading(), self._writing():
+            yield
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """A transaction. It begins with the approvals that were taken for calls which did not begin: they can be used
+        again. They are forgotten here when that is kept, not before."""
+        unused = list(self._unused)  # the event loop may note more meanwhile
+        with self._database.transaction():
+            for id in unused:
+                entry = self._table.entry(id)
+                if entry is not None and entry.state == "used" and entry.approved and not self._is_over(id):
+                    self._table.mark_unused(id)
             yield
             self._changes += 1
+        for _id in unused:
+            self._unused.popleft()
 
-    def _give_back(self) -> None:
-        """Let the approvals be used again that were taken for calls which did not begin."""
-        for id in list(self._unused):
-            entry = self._table.entry(id)
-            if entry is not None and entry.state == "used" and entry.approved and not self._is_over(id):
-                self._table.mark_unused(id)
-        self._unused.clear()
-
-    def _kept(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+    def _kept(self, request: ApprovalRequest, text: str) -> ApprovalRequest:
         """The earlier request of the same call, or this one."""
         self._table.prune()
         for id in self._table.unused(request):
@@ -447,7 +451,6 @@ class Approvals:
                     return entry.request
         if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
             raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
-        text = text_of(request, schema)
         if not self._has_room(request.session_id, COST + len(text)):
             raise UsageError(
                 f"The open requests for approval leave no room in the session for one more of {len(text):,} bytes. "

@@ -96,7 +96,8 @@ class DurableJournal:
             index.close()
         for each in _without_end(unended):
             intent, data = each.record, _interruption(each.record, each.outcome)
-            self.interrupted[intent.session_id, intent.call_id] = data
+            earlier = self.interrupted.get((intent.session_id, intent.call_id), data)
+            self.interrupted[intent.session_id, intent.call_id] = max(data, earlier, key=_effect)
             if each.outcome == NOT_STARTED:
                 self.given_back |= each.answers
                 self.waited |= each.asked
@@ -112,10 +113,12 @@ class DurableJournal:
         self._filler.start()
 
     def end_of(self, past: Index, session: str, call: str, after: int) -> Mapping[str, Any] | None:
-        """The data of the last end of a call that an earlier supervisor made, among the entries after the number
-        `after`."""
-        found = self.interrupted.get((session, call))
-        return past.end_of(session, call, after) if found is None else found
+        """The data of the end of a call that an earlier supervisor made, among the entries after the number `after`. If
+        several calls had this id, it is the end with the most effect: any of them may be the call."""
+        ends = past.ends_of(session, call, after)
+        if (session, call) in self.interrupted:
+            ends.append(self.interrupted[session, call])
+        return max(reversed(ends), key=_effect, default=None)
 
     def past(self) -> Index:
         """The index of what earlier supervisors have written. Raises sqlite3.Error."""
@@ -312,7 +315,9 @@ class _Open:
 
 
 def _without_end(records: Iterable[Record]) -> list[_Open]:
-    """The calls without an end, oldest first."""
+    """The calls without an end, oldest first. Calls at the same time with the same id have no approvals, because
+    nothing tells which of them had an answer."""
+    mixed: set[tuple[str, str]] = set()
     open_: dict[tuple[str, str], list[_Open]] = {}
     for record in records:
         calls = open_.setdefault((record.session_id, record.call_id), [])
@@ -339,6 +344,10 @@ def _without_end(records: Iterable[Record]) -> list[_Open]:
                     calls.remove(ended)
             case _:
                 pass
+        if len(calls) > 1:
+            mixed.add((record.session_id, record.call_id))
+    for calls in (open_[key] for key in mixed):
+        calls[:] = [replace(each, asked=set(), answers=set()) for each in calls]
     return [each for calls in open_.values() for each in calls]
 
 
@@ -353,6 +362,13 @@ def _note_approval(calls: list[_Open], record: Record) -> None:
         calls.append(_Open(record, is_started=False))
     request = str(data.get("request"))
     (calls[-1].answers if has_answer else calls[-1].asked).add(request)
+
+
+def _effect(end: Mapping[str, Any]) -> int:
+    """How much a call with this end may have done."""
+    if end.get("error") is None or end.get("outcome") == UNKNOWN:
+        return 2
+    return 0 if end.get("outcome") == NOT_STARTED else 1
 
 
 _LASTING: Final = frozenset({"write", "exec", "net"})

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -271,9 +272,9 @@ class JournalLog:
         if not block:
             return
         aside = self.path.with_name(f"{self.path.name}.cut-{self._number}")
-        with open(
-            os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb"
-        ) as kept:
+        with suppress(FileNotFoundError):
+            aside.unlink()  # never a FIFO or a link
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as kept:
             while block:
                 kept.write(block)
                 block = file.read(BLOCK_BYTES)

@@ -108,11 +108,11 @@ class Index:
         )
         return [(str(session), str(call)) for session, call in found]
 
-    def end_of(self, session: str, call: str, after: int) -> Mapping[str, Any] | None:
-        """The data of the last end of a call, among the entries after the number `after`."""
+    def ends_of(self, session: str, call: str, after: int) -> list[Mapping[str, Any]]:
+        """The data of the ends of the calls with this id, among the entries after the number `after`."""
         where = "session = ? AND call = ? AND kind IN ('call', 'denied') AND number > ?"
-        ends = [each.data for _number, each in self.records(where, (session, call, after))]
-        return next((data for data in reversed(ends) if "operation" not in data), None)
+        found = self.records(where, (session, call, after))
+        return [each.data for _number, each in found if "operation" not in each.data]
 
     def claims(self, after: int) -> Iterator[tuple[int, Record]]:
         """The claims of keys and tasks after the number `after`."""
@@ -142,9 +142,11 @@ class Index:
         return next((int(record.data["opens"]) for _number, record in found), 0)
 
     def was_resumed(self, session: str, after: int) -> bool:
-        """Whether a session was resumed or closed after the entry with this number."""
+        """Whether a session was resumed or closed after the entry with this number. If the number is not known (0),
+        it may have been suspended again since."""
         found = self.records("kind = 'session' AND session = ? AND number > ?", (session, after))
-        return any(record.data.get("event") in ("resumed", "closed") for _number, record in found)
+        events = [record.data.get("event") for _number, record in found]
+        return not {"resumed", "closed"}.isdisjoint(events if after else events[-1:])
 
     def rows(self) -> Iterator[tuple[int, float, str, str, str, str]]:
         """Every row as it is stored, in order, of one state of the index; `head` is then that of this state."""
