@@ -9,7 +9,7 @@ import pytest
 
 from toolcell import UsageError
 from toolcell.store.database import Database
-from toolcell.store.schema import STATE
+from toolcell.store.schema import SESSIONS, STATE
 from toolcell.store.sessions import KeptSession, SessionStore
 
 KEY = b"k" * 32
@@ -92,7 +92,17 @@ def test_an_edited_row_does_not_fit_its_signature(tmp_path: Path, change: str) -
 def test_a_session_that_was_suspended_thirty_days_ago_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     stored(path, KeptSession("a", "", {}), KeptSession("b", "", {}))
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE sessions SET until = until - 30 * 86400 + iif(id = 'a', -3600, 3600)")
+    with opened(path) as (store, database):
+        for row, hour in zip(database.rows(SESSIONS), (-3600, 3600), strict=True):
+            database.change(SESSIONS, row.values, row.until - 30 * 86400 + hour, mark=0)
     with opened(path) as (store, database):
         assert store.ids() == ["b"]
+
+
+def test_a_row_whose_time_was_edited_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    stored(path, KeptSession("a", "", {}))
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE sessions SET until = -1.0")
+    with opened(path) as (store, database), pytest.raises(UsageError, match="signature"):
+        store.find("a")

@@ -4,7 +4,8 @@ A state directory has one database beside its log (`schema`). Its rows are small
 many and never change, stay in the log, because an insert takes eight times as long as an append.
 
 - Each row has an HMAC-SHA256 under the key of the directory, over the name of its table and all its values. A row that
-  was edited, moved to another key or hit by a flipped bit is not valid, and its reader says what follows.
+  was edited, moved to another key or hit by a flipped bit is not valid, and its reader says what follows. It is never
+  pruned: without it, a call would run again.
 - Each row has a time after which it may be removed (`until`). This time is counted in seconds of the database's *age*.
   The age grows with the running time of its users, and by at most a day between two of them. So a system clock that
   jumps removes nothing.
@@ -55,8 +56,6 @@ LOOP_BUSY_S: Final = 0.25
 """The same on the event loop, which waits meanwhile."""
 CHECK_S: Final = 2.0
 """The most seconds for the check of a database at its opening. What is not checked is found when it is used."""
-DAMAGED_S: Final = 30 * DAY_S
-"""The time for which a healed database keeps a row that is not valid: without it, a call would run again."""
 _ID: Final = 0x746C6373
 """`application_id`: distinguishes a state database from the files of other programs."""
 _META: Final = (
@@ -185,10 +184,12 @@ class Schema(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that was read. `values` has its columns by name; they mean nothing unless it `is_valid`."""
+    """A row that was read. `values` has its columns by name. They and `until`, the age at which it may be removed, mean
+    nothing unless it `is_valid`."""
 
     values: Mapping[str, Any]
     is_valid: bool
+    until: float
 
     def __getitem__(self, column: str) -> Any:
         return self.values[column]
@@ -284,10 +285,11 @@ class Database:
 
     def rows(self, table: Table, where: str = "TRUE", *values: object) -> list[Row]:
         """The rows that match an SQL condition, which may end with an order."""
-        names, query = tuple(table.columns), f"SELECT {', '.join(table.columns)}, signature FROM {table.name}"
+        names, query = tuple(table.columns), f"SELECT {', '.join(table.columns)}, until, signature FROM {table.name}"
         found = self._connection.execute(f"{query} WHERE {where}", values).fetchall()
         return [
-            Row(dict(zip(names, row, strict=False)), self.signer.fits(row[-1], table.name, *row[:-1])) for row in found
+            Row(dict(zip(names, row, strict=False)), self.signer.fits(row[-1], table.name, *row[:-1]), row[-2])
+            for row in found
         ]
 
     def query(self, query: str, *values: object) -> list[Any]:
@@ -296,16 +298,17 @@ class Database:
 
     def put(self, table: Table, values: Mapping[str, object], until: float) -> None:
         """Keep a row, in place of an earlier one with its key. It may be removed at the age `until`."""
-        row = [values[name] for name in table.columns]
-        self._connection.execute(table.put_sql, (*row, until, self.signer.of(table.name, *row)))
+        row = [*(values[name] for name in table.columns), until]
+        self._connection.execute(table.put_sql, (*row, self.signer.of(table.name, *row)))
         self._written += 1
 
-    def change(self, table: Table, row: Mapping[str, object], **changed: object) -> None:
-        """Change columns of a row. `row` has its values so far. Does nothing if it is not there."""
+    def change(self, table: Table, row: Mapping[str, object], until: float, **changed: object) -> None:
+        """Change columns of a row. `row` has its values so far. It may be removed at the age `until`. Does nothing if
+        the row is not there."""
         new = {**row, **changed}
-        signature = self.signer.of(table.name, *[new[name] for name in table.columns])
-        query = f"UPDATE {table.name} SET {' = ?, '.join(changed)} = ?, signature = ? WHERE {table.key_sql}"
-        self._connection.execute(query, (*changed.values(), signature, *[row[name] for name in table.key]))
+        signature = self.signer.of(table.name, *[new[name] for name in table.columns], until)
+        query = f"UPDATE {table.name} SET {' = ?, '.join(changed)} = ?, until = ?, signature = ? WHERE {table.key_sql}"
+        self._connection.execute(query, (*changed.values(), until, signature, *[row[name] for name in table.key]))
         self._written += 1
 
     def has(self, table: Table, *key: object) -> bool:
@@ -317,9 +320,11 @@ class Database:
         self._written += 1
 
     def prune(self, *tables: Table) -> None:
-        """Remove the rows whose time is over."""
+        """Remove the valid rows whose time is over. The time of another row is not known, so the row stays."""
         for table in tables:
-            self._connection.execute(f"DELETE FROM {table.name} WHERE until < ?", (self.age(),))
+            for row in self.rows(table, "until < ?", self.age()):
+                if row.is_valid:
+                    self.remove(table, table.key_sql, *[row[name] for name in table.key])
 
     @contextmanager
     def transaction(self) -> Generator[None]:
@@ -486,8 +491,7 @@ def _copied(old: sqlite3.Connection, new: Database, table: Table) -> bool:
         try:
             query = f"SELECT {', '.join(columns)} FROM {table.name} NOT INDEXED ORDER BY rowid {order}"
             for row in old.execute(query):
-                if not new.signer.fits(row[-1], table.name, *row[:-2]):  # its time may be damaged too
-                    row, is_whole = (*row[:-2], new.age() + DAMAGED_S, row[-1]), False
+                is_whole = is_whole and new.signer.fits(row[-1], table.name, *row[:-1])
                 try:
                     new.query(f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * len(row))})", *row)
                 except (sqlite3.IntegrityError, ValueError):  # a damaged value, such as a text in place of a number

@@ -85,7 +85,7 @@ class ResultStore:
         while self._late:
             call, result = self._late.popleft()
             try:
-                self._database.change(CALLS, _values(call), result=result)
+                self._database.change(CALLS, _values(call), self._database.age() + KEPT_S, result=result)
             except sqlite3.OperationalError:
                 self._late.appendleft((call, result))
                 raise

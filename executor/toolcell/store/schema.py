@@ -1,7 +1,7 @@
 """The tables of a state directory's database, `state.sqlite`.
 
-All their columns are signed, and each row has `until` and `signature` besides (`database.Table`). What the indexes
-find is checked when the row is read.
+All their columns are signed, and so is `until`, which each row has besides (`database.Table`). What the indexes find is
+checked when the row is read.
 """
 
 from typing import Final

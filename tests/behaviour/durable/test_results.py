@@ -165,7 +165,7 @@ async def test_a_key_whose_records_were_removed_for_the_bound_does_not_run_again
         assert services.results is not None
         kept = services.results._database  # pyright: ignore[reportPrivateUsage]
         for row in kept.rows(CALLS):
-            kept.change(CALLS, row.values, result=None)
+            kept.change(CALLS, row.values, row.until, result=None)
         durable = services.durable
         assert durable is not None
         for _try in range(60):

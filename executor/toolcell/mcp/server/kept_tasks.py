@@ -68,9 +68,8 @@ class TaskStore:
         """The tasks of a principal, the oldest first."""
         with self._lock:
             age = self._database.age()
-            until = dict(self._database.query("SELECT id, until FROM tasks WHERE owner = ?", owner))
             rows = self._database.rows(TASKS, "owner = ? ORDER BY created", owner)
-        return [_kept(row, until.get(row["id"], age) - age) for row in rows]
+        return [_kept(row, row.until - age) for row in rows]
 
 
 def _kept(row: Row, left_s: float) -> KeptTask:

@@ -134,7 +134,7 @@ class ApprovalTable:
         """Change columns of a request. An invalid row stays invalid."""
         (row,) = self._database.rows(REQUESTS, "id = ?", id)
         if row.is_valid:
-            self._database.change(REQUESTS, row.values, **values)
+            self._database.change(REQUESTS, row.values, row.until, **values)
         else:
             sets = ", ".join(f"{name} = ?" for name in values)
             self._database.query(f"UPDATE requests SET {sets} WHERE id = ?", *values.values(), id)
@@ -233,7 +233,7 @@ class ApprovalTable:
     def revoke_standing(self, id: str) -> None:
         """End a standing approval. Its row stays until it would have expired."""
         (row,) = self._database.rows(STANDING, "id = ?", id)
-        self._database.change(STANDING, row.values, revoked_at=self._database.now())
+        self._database.change(STANDING, row.values, row.until, revoked_at=self._database.now())
 
 
 def text_of(request: ApprovalRequest, schema: Mapping[str, Any]) -> str:
