@@ -19,7 +19,7 @@ import anyio
 from toolcell import Supervisor, tool
 
 
-def give(value=None):
+def give(value: object = None) -> object:
     "Return `value`."
     return value
 
