@@ -9,6 +9,24 @@ import anyio
 
 PATIENCE_S = 120.0
 """How long to wait for something that must come. It only ends a hang, on a busy machine too."""
+DIES_AT_A_STEP = """
+import os, sys
+
+left = int(sys.argv[2])
+
+def counted(real):
+    def step(*args, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return real(*args, **options)
+    return step
+
+for name in ("replace", "unlink", "fsync", "open", "chmod"):
+    setattr(os, name, counted(getattr(os, name)))
+"""
+"""The part of a program after which it dies at its n-th change of files. Its second argument is n, from 0."""
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import programs
+from tests.helpers import DIES_AT_A_STEP
 
 from toolcell.store.database import DAY_S, Database, Table, heal, install
 from toolcell.store.schema import CALLS, REQUESTS, SESSIONS, STANDING, STATE, TASKS
@@ -97,25 +98,11 @@ def test_a_database_that_was_cut_keeps_what_is_left(tmp_path: Path) -> None:
         database.check()
 
 
-KILLED = """
-import os, sys
+KILLED = f"""
 from pathlib import Path
 from toolcell.store.database import heal
 from toolcell.store.schema import STATE
-
-left = int(sys.argv[2])
-
-def counted(real):
-    def step(*args, **options):
-        global left
-        left -= 1
-        if left < 0:
-            os._exit(9)
-        return real(*args, **options)
-    return step
-
-for name in ("replace", "unlink", "fsync", "open", "chmod"):
-    setattr(os, name, counted(getattr(os, name)))
+{DIES_AT_A_STEP}
 heal(Path(sys.argv[1]), b"k" * 32, STATE)
 """
 

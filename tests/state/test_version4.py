@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests import programs
+from tests.helpers import DIES_AT_A_STEP
 
 from toolcell import Approvals
 from toolcell.mcp.server.kept_tasks import TaskStore
@@ -71,23 +72,9 @@ def test_every_row_is_in_one_database_after_it(old: Path) -> None:
     check(old)
 
 
-KILLED = """
-import os, sys
+KILLED = f"""
 from toolcell.store.directory import StateDirectory
-
-left = int(sys.argv[2])
-
-def counted(real):
-    def step(*args, **options):
-        global left
-        left -= 1
-        if left < 0:
-            os._exit(9)
-        return real(*args, **options)
-    return step
-
-for name in ("replace", "unlink", "fsync", "open", "chmod"):
-    setattr(os, name, counted(getattr(os, name)))
+{DIES_AT_A_STEP}
 StateDirectory(sys.argv[1]).open_to_write()
 """
 

@@ -100,7 +100,7 @@ async def test_a_start_names_what_is_no_file_and_does_not_wait_for_it(
             pytest.fail("it started")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.root  # only root can give a file away
 async def test_a_start_names_a_file_of_another_user(supervise: Supervise, state: Path) -> None:
     async with supervise([echo], state=state):
         pass
